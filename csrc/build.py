@@ -1,0 +1,85 @@
+"""Compile the shim and the stand-in driver with zig, which needs no compiler on the machine.
+
+    python csrc/build.py [--machine aarch64] [--out DIR]
+
+Everything is linked against glibc 2.17, so that the shim loads into old images too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FLAGS = (
+    "-std=gnu11 -O2 -g0 -fPIC -shared -fvisibility=hidden -fno-strict-aliasing"
+    " -Wall -Wextra -Werror -Wl,-z,relro,-z,now -Wl,--build-id=none"
+).split()
+
+
+@dataclass(frozen=True)
+class Library:
+    """One shared object: where its sources are, what it is called and what it may export."""
+
+    output: str
+    sources: str
+    soname: str
+    flags: tuple[str, ...] = ()
+
+
+LIBRARIES = (
+    Library("libcotenant.so", "shim", "libcotenant.so"),
+    Library("standin/libcuda.so.1", "standin/cuda", "libcuda.so.1", ("-Wl,-Bsymbolic",)),
+    Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1", ("-Wl,-Bsymbolic",)),
+)
+
+
+def sources(library: Library, machine: str) -> list[Path]:
+    """C files of the library's folder, what it shares with its neighbours, and this machine's assembly."""
+    folder = HERE / library.sources
+    files = sorted(folder.glob("*.c")) + sorted(folder.glob(f"*_{machine}.S"))
+    if folder.parent != HERE:
+        files += sorted(folder.parent.glob("*.c"))
+    return files
+
+
+def build(out: Path, machine: str) -> list[Path]:
+    """Bring every library in `out` up to date and return their paths."""
+    headers = [*HERE.glob("**/*.h"), *HERE.glob("**/*.map"), Path(__file__)]
+    built = []
+    for library in LIBRARIES:
+        files = sources(library, machine)
+        target = out / library.output
+        built.append(target)
+        newest = max(f.stat().st_mtime for f in [*files, *headers])
+        if target.exists() and target.stat().st_mtime >= newest:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        exports = HERE / library.sources / "exports.map"
+        fresh = target.with_name(f".{target.name}.{os.getpid()}")
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", *FLAGS]
+        command += [*library.flags, f"-Wl,--version-script={exports}", f"-Wl,-soname,{library.soname}"]
+        command += [f"-I{HERE / 'include'}", f"-I{HERE / library.sources}", f"-I{(HERE / library.sources).parent}"]
+        command += ["-o", str(fresh), *map(str, files), "-ldl", "-lpthread"]
+        print(f"compiling {library.output} for {machine}", file=sys.stderr)
+        subprocess.run(command, check=True)
+        fresh.replace(target)  # by rename: a running program keeps the library that it mapped
+    return built
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "src" / "cotenant" / "native")
+    args = parser.parse_args()
+    for path in build(args.out, args.machine):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,31 @@
+"""Compile the C libraries into the package before hatchling packs it.
+
+The wheel runs on every Python 3 but only on one kind of machine, so its tag names the
+platform (and glibc 2.17, which the compiler is told to aim at) but no interpreter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeHook(BuildHookInterface):
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name == "sdist":
+            return
+        root = Path(self.root)
+        spec = importlib.util.spec_from_file_location("cotenant_native", root / "csrc" / "build.py")
+        assert spec and spec.loader
+        native = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(native)
+        machine = platform.machine()
+        native.build(root / "src" / "cotenant" / "native", machine)
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-manylinux_2_17_{machine}"
