@@ -1,0 +1,131 @@
+"""What one container or command asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from cotenant.core.errors import BadInput
+from cotenant.core.gpu import GPU
+from cotenant.core.units import ACCEPTED_MEMORY, Memory
+
+__all__ = ["PLACEMENTS", "Demand", "Memory"]
+
+PLACEMENTS = ("frag", "binpack", "spread")
+"""The names of the placement policies, the default first."""
+
+MOST_CARDS = 1024
+"""More cards than one machine can have: a larger number is a mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Memory on one or several cards, or whole cards.
+
+    Memory in bytes is for all cards together and split evenly over them; a percentage is of each card. Without
+    memory, whole cards are meant.
+    """
+
+    memory: Memory | None = None
+    gpus: int = 1
+    whole: int = 0
+    compute: int | None = None
+    """Percent of the compute of each card, 1 to 100."""
+    models: tuple[str, ...] = ()
+    """Any of these will do; none means any card."""
+    uuids: tuple[str, ...] = ()
+    """Only these cards will do; none means any card."""
+    placement: str = "frag"
+
+    def __post_init__(self) -> None:
+        _number(self.gpus, "gpus", 1, MOST_CARDS, "the number of cards")
+        _number(self.whole, "whole", 0, MOST_CARDS, "the number of whole cards")
+        if self.compute is not None:
+            _number(self.compute, "gpu-compute", 1, 100, "the percentage of one card's compute")
+        _names(self.models, "gpu-model", "A100,H100")
+        _names(self.uuids, "gpu", "GPU-5a3f0e1c-...")
+        if self.placement not in PLACEMENTS:
+            raise BadInput(f"placement: {self.placement!r} is not known: take one of {', '.join(PLACEMENTS)}")
+        if self.memory is None:
+            self._as_whole_cards()
+        elif not isinstance(self.memory, Memory):
+            raise BadInput(
+                f"gpu-memory: {self.memory!r} is not an amount of memory: write it like {ACCEPTED_MEMORY}"
+            )
+        elif self.whole:
+            raise BadInput(
+                "whole: a whole card brings all its memory: leave out either --whole or --gpu-memory"
+            )
+        elif self.memory.bytes is not None and self.memory.bytes < self.gpus:
+            raise BadInput(f"gpu-memory: {self.memory.bytes} bytes cannot be spread over {self.gpus} cards")
+
+    def _as_whole_cards(self) -> None:
+        if self.compute is not None:
+            raise BadInput(
+                "gpu-compute: a whole card brings all its compute: leave out --gpu-compute, "
+                "or say with --gpu-memory how much of the card is meant"
+            )
+        cards = max(self.whole, self.gpus)
+        object.__setattr__(self, "whole", cards)
+        object.__setattr__(self, "gpus", cards)
+
+    @property
+    def count(self) -> int:
+        """How many cards it needs."""
+        return self.gpus
+
+    def per_card(self, card_bytes: int) -> int:
+        """Bytes on one of its cards, if that card has this size."""
+        if self.memory is None:
+            return card_bytes
+        if self.memory.bytes is None:
+            return self.memory.on(card_bytes)
+        return -(-self.memory.bytes // self.gpus)
+
+    def accepts(self, gpu: GPU) -> bool:
+        """Whether the wishes allow this card; nothing is said about room."""
+        return (not self.uuids or gpu.uuid in self.uuids) and (
+            not self.models or any(gpu.is_model(wish) for wish in self.models)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        memory = self.memory
+        return {
+            "memory": memory.bytes if memory else None,
+            "percent": str(memory.percent) if memory and memory.percent is not None else None,
+            "gpus": self.gpus,
+            "whole": self.whole,
+            "compute": self.compute,
+            "models": list(self.models),
+            "uuids": list(self.uuids),
+            "placement": self.placement,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Demand:
+        size, percent = data.get("memory"), data.get("percent")
+        return cls(
+            memory=None
+            if size is None and percent is None
+            else Memory(bytes=size, percent=None if percent is None else Fraction(percent)),
+            gpus=data.get("gpus", 1),
+            whole=data.get("whole", 0),
+            compute=data.get("compute"),
+            models=tuple(data.get("models", ())),
+            uuids=tuple(data.get("uuids", ())),
+            placement=data.get("placement", PLACEMENTS[0]),
+        )
+
+
+def _number(value: object, field: str, least: int, most: int, meaning: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise BadInput(f"{field}: {value!r} is not {meaning}: a whole number from {least} to {most}")
+
+
+def _names(values: Iterable[object], field: str, example: str) -> None:
+    if not isinstance(values, tuple) or any(
+        not isinstance(value, str) or not value.strip() for value in values
+    ):
+        raise BadInput(f"{field}: {values!r} has an empty or unreadable name: write it like {example}")

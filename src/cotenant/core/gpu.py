@@ -1,0 +1,41 @@
+"""A card as the rest of the core sees it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """One physical card or one MIG instance."""
+
+    uuid: str
+    index: int
+    """Only for showing and for breaking ties; it may change at the next boot."""
+    model: str
+    memory: int
+    """Capacity in bytes: the total less what the driver keeps for itself."""
+    healthy: bool = True
+    """A card that is not takes no new grant; those on it stay charged."""
+    parent: str | None = None
+    """UUID of the physical card if this is a MIG instance."""
+
+    def __post_init__(self) -> None:
+        if not self.uuid:
+            raise ValueError("a GPU needs a UUID")
+        if self.memory < 0:
+            raise ValueError(f"GPU {self.uuid} cannot have {self.memory} bytes")
+
+    def is_model(self, wish: str) -> bool:
+        """`A100` and `A100-80GB` both name an `NVIDIA A100-SXM4-80GB`; `A10` does not."""
+        words = iter(_words(self.model))
+        wished = _words(wish)
+        return bool(wished) and all(word in words for word in wished)
+
+    def __str__(self) -> str:
+        return f"GPU {self.index}"
+
+
+def _words(model: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", model.lower())

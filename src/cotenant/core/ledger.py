@@ -1,0 +1,201 @@
+"""Who holds what on which card: the one place that answers "does it fit".
+
+A new charge is taken only if it fits. What is charged already stays charged, come what may: a card may fall
+sick, shrink, or fill up from outside while a grant lives on it, and then there is no room on it, never less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cotenant.core.errors import DuplicateCharge, NoRoom, UnknownGrant
+from cotenant.core.gpu import GPU
+from cotenant.core.grant import Grant, Share
+from cotenant.core.units import format_apart
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one card has left for new charges, and where the rest is."""
+
+    gpu: GPU
+    free: int
+    """Bytes that a new charge may take; 0 on a sick card and on one granted whole."""
+    granted: int
+    outside: int
+    """Bytes held by processes that no grant covers."""
+    compute_free: int
+    """Percent of compute that is still to be had; 0 on a sick card and on one granted whole."""
+    whole: bool
+    """Granted whole: it is closed to everybody else."""
+    grants: int
+
+    @property
+    def unused(self) -> bool:
+        """Nobody is on it, so it can be granted whole."""
+        return self.gpu.healthy and not self.grants and not self.outside
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All cards together. The parts need not add up: a card may be over-full, or sick."""
+
+    cards: int
+    memory: int
+    granted: int
+    outside: int
+    free: int
+
+
+class Ledger:
+    """Charges per card, keyed by the grant's id. Reads are as of the last charge; nothing is cached elsewhere."""
+
+    def __init__(
+        self, gpus: Iterable[GPU], outside: Mapping[str, int] | None = None, grants: Iterable[Grant] = ()
+    ) -> None:
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self._outside = {uuid: size for uuid, size in (outside or {}).items() if uuid in self._gpus}
+        if any(size < 0 for size in self._outside.values()):
+            raise ValueError("memory held outside grants cannot be negative")
+        self._grants: dict[str, Grant] = {}
+        self._shares: dict[str, dict[str, Share]] = {uuid: {} for uuid in self._gpus}
+        for grant in grants:
+            self.load(grant)
+
+    @property
+    def gpus(self) -> tuple[GPU, ...]:
+        return tuple(self._gpus.values())
+
+    @property
+    def grants(self) -> Mapping[str, Grant]:
+        return dict(self._grants)
+
+    def copy(self) -> Ledger:
+        return Ledger(self._gpus.values(), self._outside, self._grants.values())
+
+    def charge(self, grant: Grant) -> None:
+        """Take a new grant, or raise and change nothing."""
+        if grant.id in self._grants:
+            raise DuplicateCharge(f"grant {grant.id} is charged already")
+        for share in grant.shares:
+            self._check(share, None)
+        self._put(grant)
+
+    def load(self, grant: Grant) -> None:
+        """Take a grant that lives already, whether or not it would fit today."""
+        if grant.id in self._grants:
+            raise DuplicateCharge(f"grant {grant.id} is charged already")
+        self._put(grant)
+
+    def release(self, id: str) -> bool:
+        """Give it back; False if nothing was charged under this id. Doing it twice does no harm."""
+        grant = self._grants.pop(id, None)
+        if grant is None:
+            return False
+        for share in grant.shares:
+            self._shares.get(share.uuid, {}).pop(id, None)
+        return True
+
+    def resize(self, id: str, shares: Iterable[Share]) -> Grant:
+        """Change a live grant, or raise and change nothing. Less is always possible, also on a card that is over-full."""
+        before = self._grants.get(id)
+        if before is None:
+            raise UnknownGrant(f"no grant {id} is charged")
+        after = Grant(id, tuple(shares))
+        old = {share.uuid: share for share in before.shares}
+        for share in after.shares:
+            self._check(share, old.get(share.uuid))
+        self.release(id)
+        self._put(after)
+        return after
+
+    def room_on(self, uuid: str) -> Room:
+        gpu, shares = self._gpus[uuid], self._shares[uuid].values()
+        granted, outside = sum(share.memory for share in shares), self._outside.get(uuid, 0)
+        whole = any(share.whole for share in shares)
+        taken = sum(share.compute or 0 for share in shares)
+        is_open = gpu.healthy and not whole
+        return Room(
+            gpu=gpu,
+            free=max(0, gpu.memory - granted - outside) if is_open else 0,
+            granted=granted,
+            outside=outside,
+            compute_free=max(0, 100 - taken) if is_open else 0,
+            whole=whole,
+            grants=len(shares),
+        )
+
+    def room(self) -> tuple[Room, ...]:
+        """One row a card, the largest free room first."""
+        rows = (self.room_on(uuid) for uuid in self._gpus)
+        return tuple(sorted(rows, key=lambda row: (-row.free, row.gpu.index, row.gpu.uuid)))
+
+    def largest_room(self) -> Room | None:
+        """None if there is no card at all."""
+        return next(iter(self.room()), None)
+
+    def free(self, uuid: str) -> int:
+        return self.room_on(uuid).free
+
+    def granted(self, uuid: str) -> int:
+        return self.room_on(uuid).granted
+
+    def outside(self, uuid: str) -> int:
+        return self.room_on(uuid).outside
+
+    def compute_free(self, uuid: str) -> int:
+        return self.room_on(uuid).compute_free
+
+    def is_whole(self, uuid: str) -> bool:
+        return self.room_on(uuid).whole
+
+    def totals(self) -> Totals:
+        rows = self.room()
+        return Totals(
+            cards=len(rows),
+            memory=sum(row.gpu.memory for row in rows),
+            granted=sum(row.granted for row in rows),
+            outside=sum(row.outside for row in rows),
+            free=sum(row.free for row in rows),
+        )
+
+    def _put(self, grant: Grant) -> None:
+        self._grants[grant.id] = grant
+        for share in grant.shares:
+            if share.uuid in self._shares:
+                self._shares[share.uuid][grant.id] = share
+
+    def _check(self, share: Share, old: Share | None) -> None:
+        """Raise unless the share, in place of the old one, fits. What does not grow is not asked about."""
+        if old is not None and _no_more(share, old):
+            return
+        if share.uuid not in self._gpus:
+            raise NoRoom(f"there is no GPU {share.uuid} here")
+        room = self.room_on(share.uuid)
+        if not room.gpu.healthy:
+            raise NoRoom(f"{room.gpu} is sick and takes no new grant")
+        if share.whole:
+            if share.memory != room.gpu.memory:
+                raise ValueError(f"a whole {room.gpu} is {room.gpu.memory} bytes, not {share.memory}")
+            if room.outside or room.grants > (old is not None):
+                raise NoRoom(f"{room.gpu} is in use, so it cannot be granted whole")
+            return
+        if room.whole and not (old is not None and old.whole):
+            raise NoRoom(f"{room.gpu} is granted whole and shared with nobody")
+        own = (old.memory, old.compute or 0) if old is not None else (0, 0)
+        free = max(0, room.gpu.memory - room.outside - (room.granted - own[0]))
+        if share.memory > max(free, own[0]):
+            asked, found = format_apart(share.memory, free)
+            raise NoRoom(f"{asked} asked, {found} free on {room.gpu}")
+        compute = 100 - sum(other.compute or 0 for other in self._shares[share.uuid].values()) + own[1]
+        if (share.compute or 0) > max(compute, own[1]):
+            raise NoRoom(f"{share.compute}% of the compute asked, {max(0, compute)}% free on {room.gpu}")
+
+
+def _no_more(share: Share, old: Share) -> bool:
+    return (
+        share.memory <= old.memory
+        and (share.compute or 0) <= (old.compute or 0)
+        and (old.whole or not share.whole)
+    )

@@ -1,0 +1,195 @@
+"""Amounts of memory and time as people write them. Exact: integers and fractions, never floats.
+
+Memory follows the rules of Kubernetes quantities, so that a figure means the same in a pod and on a
+command line. `4GiB` and `4GB` are taken as well, since nobody can mean anything else by them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cotenant.core.errors import BadInput
+
+LARGEST = 2**63 - 1
+"""The largest number of bytes that the ledger's store and a slot can hold."""
+
+ACCEPTED = "4Gi, 4096Mi, 4G, 4294967296"
+ACCEPTED_MEMORY = f"{ACCEPTED} or 50% (of a card)"
+ACCEPTED_DURATION = "90s, 10m, 1h30m, 500ms"
+
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_SCALE: dict[str, Fraction] = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    **{unit: Fraction(size) for unit, size in (_BINARY | _DECIMAL).items()},
+    **{f"{unit}B": Fraction(size) for unit, size in (_BINARY | _DECIMAL).items()},
+}
+_NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,3})", re.ASCII)
+_LONGEST = 64
+"""No amount of memory needs more characters; a longer text is a mistake, and slow to compute with."""
+
+_SECONDS = {
+    "d": Fraction(86400),
+    "h": Fraction(3600),
+    "m": Fraction(60),
+    "s": Fraction(1),
+    "ms": Fraction(1, 1000),
+}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|d|h|m|s)", re.ASCII)
+_LONGEST_DURATION = 36500 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """An amount of GPU memory: so many bytes, or so many percent of whichever card it lands on."""
+
+    bytes: int | None = None
+    percent: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        if (self.bytes is None) == (self.percent is None):
+            raise BadInput(f"memory: give either bytes or a percentage, for example {ACCEPTED_MEMORY}")
+        if self.bytes is not None and not 0 < self.bytes <= LARGEST:
+            raise BadInput(f"memory: {self.bytes} bytes is not between 1 and {LARGEST}")
+        if self.percent is not None and not 0 < self.percent <= 100:
+            raise BadInput(f"memory: {_decimal(self.percent)}% is not above 0% and at most 100% of a card")
+
+    def on(self, card_bytes: int) -> int:
+        """Bytes on a card of this size. A percentage rounds down, so that two halves always fit on one card."""
+        if self.bytes is not None:
+            return self.bytes
+        assert self.percent is not None
+        return max(1, int(self.percent * card_bytes / 100))
+
+    def __str__(self) -> str:
+        if self.bytes is not None:
+            return format_bytes(self.bytes)
+        assert self.percent is not None
+        return f"{_decimal(self.percent)}%"
+
+
+def parse_bytes(text: str, field: str) -> int:
+    """A number of bytes, above zero. A fraction of a unit of 1Ki or 1k and above rounds up to a byte, as in Kubernetes."""
+    if text.strip().endswith("%"):
+        raise BadInput(
+            f"{field}: {_quote(text)} is a share of a card; a size is needed here, such as {ACCEPTED}"
+        )
+    return _bytes(text, field, ACCEPTED)
+
+
+def parse_memory(text: str, field: str) -> Memory:
+    """Bytes or a percentage of a card."""
+    body = text.strip()
+    if not body.endswith("%"):
+        return Memory(bytes=_bytes(text, field, ACCEPTED_MEMORY))
+    sign, value, rest = _number(body[:-1], text, field, ACCEPTED_MEMORY)
+    if rest:
+        raise _unreadable(text, field, ACCEPTED_MEMORY)
+    if sign == "-" or not 0 < value <= 100:
+        raise BadInput(f"{field}: {_quote(text)} must be above 0% and at most 100% of a card")
+    return Memory(percent=value)
+
+
+def parse_duration(text: str, field: str) -> float:
+    """Seconds. Zero is a duration; a bare number is not, since nobody can tell its unit."""
+    body = text.strip()
+    total, at, last = Fraction(0), 0, Fraction(_LONGEST_DURATION)
+    for match in _DURATION.finditer(body) if len(body) <= _LONGEST else ():
+        unit = _SECONDS[match[2]]
+        if match.start() != at or unit >= last:
+            break
+        total, at, last = total + Fraction(match[1]) * unit, match.end(), unit
+    if at == 0 or at != len(body):
+        hint = f"; did you mean {body}s?" if re.fullmatch(r"[0-9]{1,9}", body, re.ASCII) else ""
+        raise BadInput(f"{field}: {_quote(text)} is not a duration: write it like {ACCEPTED_DURATION}{hint}")
+    if total > _LONGEST_DURATION:
+        raise BadInput(f"{field}: {_quote(text)} is longer than 36500d")
+    return float(total)
+
+
+def format_bytes(amount: int, digits: int = 1) -> str:
+    """For people, in binary units: `4Gi` is exact, `4.0Gi` is a little more than that. Rounds down, so that room
+    is never promised that is not there."""
+    if amount < 0:
+        return "-" + format_bytes(-amount, digits)
+    for unit, size in reversed(_BINARY.items()):
+        if amount >= size:
+            whole, rest = divmod(amount, size)
+            if rest == 0:
+                return f"{whole}{unit}"
+            return f"{whole}.{rest * 10**digits // size:0{digits}d}{unit}"
+    return str(amount)
+
+
+def format_apart(one: int, other: int) -> tuple[str, str]:
+    """Two amounts, with as many digits as it takes to tell them apart (`4Gi asked, 4Gi free` helps nobody)."""
+    for digits in range(1, 5):
+        texts = format_bytes(one, digits), format_bytes(other, digits)
+        if one == other or texts[0] != texts[1]:
+            return texts
+    return f"{one} bytes", f"{other} bytes"
+
+
+def _bytes(text: str, field: str, accepted: str) -> int:
+    body = text.strip()
+    sign, value, suffix = _number(body, text, field, accepted)
+    exponent = _EXPONENT.fullmatch(suffix)
+    if exponent:
+        scale = Fraction(10) ** int(exponent[1])
+    elif suffix in _SCALE:
+        scale = _SCALE[suffix]
+    else:
+        raise _unreadable(text, field, accepted, _near_misses(body, suffix))
+    amount = value * scale
+    if sign == "-" or amount <= 0:
+        raise BadInput(f"{field}: {_quote(text)} must be more than zero, such as {accepted}")
+    if amount > LARGEST:
+        raise BadInput(f"{field}: {_quote(text)} is more memory than any card has; write it like {accepted}")
+    if amount.denominator != 1 and scale < 1000:
+        number = body[: len(body) - len(suffix)]
+        hint = f" ('m' is a thousandth): did you mean {number}M or {number}Mi?" if suffix == "m" else ""
+        raise BadInput(
+            f"{field}: {_quote(text)} is not a whole number of bytes{hint or f'; write it like {accepted}'}"
+        )
+    return -(-amount.numerator // amount.denominator)
+
+
+def _number(body: str, text: str, field: str, accepted: str) -> tuple[str, Fraction, str]:
+    match = _NUMBER.fullmatch(body) if len(body) <= _LONGEST else None
+    if match is None:
+        raise _unreadable(text, field, accepted)
+    digits = match[2]
+    return match[1], Fraction(f"0{digits}" if digits.startswith(".") else digits.removesuffix(".")), match[3]
+
+
+def _near_misses(body: str, suffix: str) -> list[str]:
+    """What was probably meant: `4 gb` is 4G or 4Gi to different people, `4gi` can only be 4Gi."""
+    number, unit = body[: len(body) - len(suffix)], suffix.strip().lower()
+    if unit in ("b", "byte", "bytes"):
+        return [number]
+    match = re.fullmatch(r"([kmgtpe])(i?)b?", unit)
+    if match is None:
+        return []
+    decimal = "k" if match[1] == "k" else match[1].upper()
+    binary = f"{match[1].upper()}i"
+    return [number + binary] if match[2] else [number + decimal, number + binary]
+
+
+def _unreadable(text: str, field: str, accepted: str, meant: list[str] | None = None) -> BadInput:
+    hint = f"; did you mean {' or '.join(meant)}?" if meant else ""
+    return BadInput(f"{field}: {_quote(text)} is not an amount of memory: write it like {accepted}{hint}")
+
+
+def _quote(text: str) -> str:
+    """Shows what was written without letting it spoil the terminal or fill it."""
+    return ascii(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
+
+
+def _decimal(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
