@@ -33,7 +33,7 @@ class Library:
 
 
 LIBRARIES = (
-    Library("libcotenant.so", "shim", "libcotenant.so"),
+    Library("libcotenant.so", "shim", "libcotenant.so", ("-Wl,-Bsymbolic",)),
     Library("standin/libcuda.so.1", "standin/cuda", "libcuda.so.1", ("-Wl,-Bsymbolic",)),
     Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1", ("-Wl,-Bsymbolic",)),
 )

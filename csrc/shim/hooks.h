@@ -1,0 +1,141 @@
+/* Every function that the shim replaces, in one table, and every real one that it calls. */
+#ifndef COTENANT_HOOKS_H
+#define COTENANT_HOOKS_H
+
+#include "cuda_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* HOOK(exported name, name as cuGetProcAddress takes it, first CUDA version of this form, per-thread stream)
+ */
+#define CUDA_HOOKS(HOOK)                                                                                     \
+    HOOK(cuGetProcAddress, cuGetProcAddress, 11030, 0)                                                       \
+    HOOK(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0)                                                    \
+    HOOK(cuInit, cuInit, 2000, 0)                                                                            \
+    HOOK(cuCtxCreate, cuCtxCreate, 2000, 0)                                                                  \
+    HOOK(cuCtxCreate_v2, cuCtxCreate, 3020, 0)                                                               \
+    HOOK(cuCtxCreate_v3, cuCtxCreate, 11040, 0)                                                              \
+    HOOK(cuCtxCreate_v4, cuCtxCreate, 12050, 0)                                                              \
+    HOOK(cuCtxDestroy, cuCtxDestroy, 2000, 0)                                                                \
+    HOOK(cuCtxDestroy_v2, cuCtxDestroy, 4000, 0)                                                             \
+    HOOK(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0)                                        \
+    HOOK(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0)                                      \
+    HOOK(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, 0)                                  \
+    HOOK(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0)                                          \
+    HOOK(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0)                                      \
+    HOOK(cuMemAlloc, cuMemAlloc, 2000, 0)                                                                    \
+    HOOK(cuMemAlloc_v2, cuMemAlloc, 3020, 0)                                                                 \
+    HOOK(cuMemAllocPitch, cuMemAllocPitch, 2000, 0)                                                          \
+    HOOK(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, 0)                                                       \
+    HOOK(cuMemAllocManaged, cuMemAllocManaged, 6000, 0)                                                      \
+    HOOK(cuMemFree, cuMemFree, 2000, 0)                                                                      \
+    HOOK(cuMemFree_v2, cuMemFree, 3020, 0)                                                                   \
+    HOOK(cuMemAllocAsync, cuMemAllocAsync, 11020, 0)                                                         \
+    HOOK(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 1)                                                    \
+    HOOK(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0)                                         \
+    HOOK(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 1)                                    \
+    HOOK(cuMemFreeAsync, cuMemFreeAsync, 11020, 0)                                                           \
+    HOOK(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 1)                                                      \
+    HOOK(cuMemPoolCreate, cuMemPoolCreate, 11020, 0)                                                         \
+    HOOK(cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0)                                                       \
+    HOOK(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0)                                                         \
+    HOOK(cuStreamSynchronize, cuStreamSynchronize, 2000, 0)                                                  \
+    HOOK(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, 1)                                             \
+    HOOK(cuEventSynchronize, cuEventSynchronize, 2000, 0)                                                    \
+    HOOK(cuCtxSynchronize, cuCtxSynchronize, 2000, 0)                                                        \
+    HOOK(cuMemCreate, cuMemCreate, 10020, 0)                                                                 \
+    HOOK(cuMemRelease, cuMemRelease, 10020, 0)                                                               \
+    HOOK(cuMemMap, cuMemMap, 10020, 0)                                                                       \
+    HOOK(cuMemUnmap, cuMemUnmap, 10020, 0)                                                                   \
+    HOOK(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0)                                 \
+    HOOK(cuArrayCreate, cuArrayCreate, 2000, 0)                                                              \
+    HOOK(cuArrayCreate_v2, cuArrayCreate, 3020, 0)                                                           \
+    HOOK(cuArray3DCreate, cuArray3DCreate, 2000, 0)                                                          \
+    HOOK(cuArray3DCreate_v2, cuArray3DCreate, 3020, 0)                                                       \
+    HOOK(cuArrayDestroy, cuArrayDestroy, 2000, 0)                                                            \
+    HOOK(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, 0)                                            \
+    HOOK(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, 0)                                          \
+    HOOK(cuGraphInstantiate, cuGraphInstantiate, 10000, 0)                                                   \
+    HOOK(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, 0)                                                \
+    HOOK(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0)                                 \
+    HOOK(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, 0)                               \
+    HOOK(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, 1)                          \
+    HOOK(cuGraphLaunch, cuGraphLaunch, 10000, 0)                                                             \
+    HOOK(cuGraphLaunch_ptsz, cuGraphLaunch, 10000, 1)                                                        \
+    HOOK(cuGraphUpload, cuGraphUpload, 11010, 0)                                                             \
+    HOOK(cuGraphUpload_ptsz, cuGraphUpload, 11010, 1)                                                        \
+    HOOK(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0)                                                   \
+    HOOK(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0)                                               \
+    HOOK(cuLaunch, cuLaunch, 2000, 0)                                                                        \
+    HOOK(cuLaunchGrid, cuLaunchGrid, 2000, 0)                                                                \
+    HOOK(cuLaunchGridAsync, cuLaunchGridAsync, 2000, 0)                                                      \
+    HOOK(cuLaunchKernel, cuLaunchKernel, 4000, 0)                                                            \
+    HOOK(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, 1)                                                       \
+    HOOK(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0)                                                       \
+    HOOK(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, 1)                                                  \
+    HOOK(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, 0)                                      \
+    HOOK(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, 9000, 1)                                 \
+    HOOK(cuMemGetInfo, cuMemGetInfo, 2000, 0)                                                                \
+    HOOK(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0)                                                             \
+    HOOK(cuDeviceTotalMem, cuDeviceTotalMem, 2000, 0)                                                        \
+    HOOK(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0)
+
+#define NVML_HOOKS(HOOK)                                                                                     \
+    HOOK(nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo, 0, 0)                                             \
+    HOOK(nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo_v2, 0, 0)
+
+enum hook_id {
+#define HOOK(name, base, since, ptsz) H_##name,
+    CUDA_HOOKS(HOOK) HOOK_NVML_FIRST,
+    HOOK_NVML_BEFORE = HOOK_NVML_FIRST - 1,
+    NVML_HOOKS(HOOK) HOOK_COUNT
+#undef HOOK
+};
+
+/* Real functions that are called but not replaced: NEED(name, parameters). */
+#define CUDA_NEEDS(NEED)                                                                                     \
+    NEED(cuCtxGetCurrent, (CUcontext *))                                                                     \
+    NEED(cuCtxGetDevice, (CUdevice *))                                                                       \
+    NEED(cuDeviceGetUuid, (CUuuid *, CUdevice))                                                              \
+    NEED(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                           \
+    NEED(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                          \
+    NEED(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                     \
+    NEED(cuMemPoolGetAttribute, (CUmemoryPool, int, void *))                                                 \
+    NEED(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *))                                              \
+    NEED(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                \
+    NEED(cuGraphNodeGetType, (CUgraphNode, int *))                                                           \
+    NEED(cuGraphMemAllocNodeGetParams, (CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *))                          \
+    NEED(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *))
+
+struct needs {
+#define NEED(name, parameters) CUresult(*name) parameters;
+    CUDA_NEEDS(NEED)
+#undef NEED
+    nvmlReturn_t (*nvmlDeviceGetUUID)(nvmlDevice_t, char *, unsigned);
+};
+
+extern struct needs cot_driver;
+extern void *cot_real[HOOK_COUNT];
+
+void cot_bind_cuda(void *handle_hint);
+void cot_bind_nvml(void);
+extern int cot_cuda_bound, cot_nvml_bound;
+
+/* Hooks whose real function other hooks call too. */
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice);
+EXPORT CUresult cuMemFree_v2(CUdeviceptr);
+EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool, size_t);
+EXPORT CUresult cuStreamSynchronize(CUstream);
+
+/* The real function behind a hook; the caller's CUDA library is found at the first call. */
+#define REAL(name) ((__typeof__(&name))cot_real[H_##name])
+#define ENTER(name)                                                                                          \
+    do {                                                                                                     \
+        if (__builtin_expect(!cot_cuda_bound, 0))                                                            \
+            cot_bind_cuda(NULL);                                                                             \
+        if (__builtin_expect(cot_real[H_##name] == NULL, 0))                                                 \
+            return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                                \
+    } while (0)
+
+#endif
