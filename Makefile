@@ -1,0 +1,58 @@
+# Everything sets itself up into .venv; Python 3.11 or later and make are all that is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench clean
+
+help:  ## list these targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+run: $(VENV)/.ready  ## the story of sharing on this machine's cards, or on simulated ones
+	$(BIN)/cotenant demo
+
+test: $(VENV)/.test  ## all tests
+	$(BIN)/python -m pytest tests
+
+lint: $(VENV)/.lint  ## ruff, mypy --strict, import contracts, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/clang-format --dry-run --Werror $(shell find csrc -name '*.[ch]')
+
+format: $(VENV)/.lint  ## rewrite Python and C in the project's format
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(shell find csrc -name '*.[ch]')
+
+bench: $(VENV)/.test  ## measure: placement, shim, run, local (a few minutes)
+	$(BIN)/python -m bench
+
+clean:  ## remove what was built and installed
+	rm -rf $(VENV) src/cotenant/native .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .zig-cache
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or later is needed: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# Built without isolation, so that the compiler (zig, a large wheel) is fetched once.
+$(VENV)/.ready: $(BIN)/python $(SOURCES)
+	@echo "setting up: the compiler, the C libraries, the package"
+	$(PIP) install 'hatchling>=1.27' ziglang==0.17.0
+	$(PIP) install --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.ready scripts/pycuda.py
+	@echo "setting up: test tools and real CUDA clients (about 1 GB, once)"
+	$(PIP) install --no-build-isolation -e '.[test,clients]'
+	$(BIN)/python scripts/pycuda.py
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.ready
+	$(PIP) install --no-build-isolation -e '.[lint,test,clients]'
+	@touch $@
