@@ -1,1 +1,1 @@
-"""Values and decisions. Nothing here does I/O, reads a clock or draws a random number: those are arguments."""
+"""Values and decisions. No I/O, clock or randomness in here: time and chance are arguments."""

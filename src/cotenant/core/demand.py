@@ -24,8 +24,8 @@ MOST_CARDS = 1024
 class Demand:
     """Memory on one or several cards, or whole cards.
 
-    Memory in bytes is for all cards together and split evenly over them; a percentage is of each card. Without
-    memory, whole cards are meant.
+    Memory in bytes is for all cards together and split evenly over them; a percentage is of each card.
+    Without memory, whole cards are meant.
     """
 
     memory: Memory | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +38,6 @@ class GPU:
         return f"GPU {self.index}"
 
 
-def _words(model: str) -> list[str]:
-    return re.findall(r"[a-z0-9]+", model.lower())
+@cache
+def _words(model: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"[a-z0-9]+", model.lower()))

@@ -49,7 +49,7 @@ class Totals:
 
 
 class Ledger:
-    """Charges per card, keyed by the grant's id. Reads are as of the last charge; nothing is cached elsewhere."""
+    """Charges per card, keyed by the grant's id."""
 
     def __init__(
         self, gpus: Iterable[GPU], outside: Mapping[str, int] | None = None, grants: Iterable[Grant] = ()
@@ -98,7 +98,7 @@ class Ledger:
         return True
 
     def resize(self, id: str, shares: Iterable[Share]) -> Grant:
-        """Change a live grant, or raise and change nothing. Less is always possible, also on a card that is over-full."""
+        """Change a live grant, or raise and change nothing. Less is always possible, also on an over-full card."""
         before = self._grants.get(id)
         if before is None:
             raise UnknownGrant(f"no grant {id} is charged")

@@ -1,8 +1,8 @@
 """The demands that wait, in the order in which they are served.
 
-A smaller demand may pass a bigger one that does not fit yet, so that cards are not left idle. But one that has
-waited as long as `patience` holds cards: nobody behind it is put there any more, so they drain, and it starts at the
-latest when the longest running job on them ends.
+A smaller demand may pass a bigger one that does not fit yet, so that cards are not left idle. But one that
+has waited as long as `patience` holds cards: nobody behind it is put there any more, so they drain, and it
+starts at the latest when the longest running job on them ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Served:
     """As it is with the admitted charged."""
 
     def held_for(self, asking: str | None = None) -> dict[str, str]:
-        """UUID of each held card to the id it is held for, as `why_not` takes it; without those of the one who asks."""
+        """UUID of each held card to the id it is held for, as `why_not` takes it; not those of the one asking."""
         return {uuid: id for id, uuids in self.held.items() for uuid in uuids if id != asking}
 
 
@@ -81,7 +81,7 @@ def _hold(
 ) -> tuple[str, ...]:
     """The cards to hold: all that it needs or none, since a part of them would lie idle for nothing.
 
-    Those it held before stay; then come cards that nobody held before, and among equals those with most free room.
+    Those it held before stay; then come cards that nobody held before, and among equals those with most room.
     """
     usable = [
         room for room in ledger.room() if room.gpu.uuid not in closed and _will_do(room, waiting.demand)

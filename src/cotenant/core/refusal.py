@@ -1,6 +1,6 @@
 """Why a demand is not served, as values that say so to a person.
 
-A refusal is `never` when nothing that ends or is given back can help: such a demand is bad input. The others wait.
+A refusal is `never` when nothing that ends or is given back can help: such a demand is bad input. Others wait.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ class NoRoomNow(Refusal):
                 else (f"there is room, but {each}, which have waited longer")
             )
         if self.demand.memory is None:
-            return f"{self.enough or 'none'} of them unused now{self._kept_outside()}"
+            unused = {0: "none is", 1: "1 is"}.get(self.enough, f"{self.enough} are")
+            return f"{unused} unused now{self._kept_outside()}"
         if self.compute:
             return f"at most {self.compute[0]}% is free with that memory, on {self.compute[1]}"
         room = f"largest free room {self._amounts()[1]} on {self.largest}"

@@ -61,21 +61,17 @@ class Memory:
             raise BadInput(f"memory: {_decimal(self.percent)}% is not above 0% and at most 100% of a card")
 
     def on(self, card_bytes: int) -> int:
-        """Bytes on a card of this size. A percentage rounds down, so that two halves always fit on one card."""
-        if self.bytes is not None:
-            return self.bytes
-        assert self.percent is not None
-        return max(1, int(self.percent * card_bytes / 100))
+        """Bytes on a card of this size. A percentage rounds down, so that two halves always fit on a card."""
+        if self.percent is not None:
+            return max(1, int(self.percent * card_bytes / 100))
+        return self.bytes or 0
 
     def __str__(self) -> str:
-        if self.bytes is not None:
-            return format_bytes(self.bytes)
-        assert self.percent is not None
-        return f"{_decimal(self.percent)}%"
+        return f"{_decimal(self.percent)}%" if self.percent is not None else format_bytes(self.bytes or 0)
 
 
 def parse_bytes(text: str, field: str) -> int:
-    """A number of bytes, above zero. A fraction of a unit of 1Ki or 1k and above rounds up to a byte, as in Kubernetes."""
+    """A number of bytes, above zero. `4.1Gi` is no whole number of them and rounds up, as in Kubernetes."""
     if text.strip().endswith("%"):
         raise BadInput(
             f"{field}: {_quote(text)} is a share of a card; a size is needed here, such as {ACCEPTED}"
@@ -114,8 +110,10 @@ def parse_duration(text: str, field: str) -> float:
 
 
 def format_bytes(amount: int, digits: int = 1) -> str:
-    """For people, in binary units: `4Gi` is exact, `4.0Gi` is a little more than that. Rounds down, so that room
-    is never promised that is not there."""
+    """For people, in binary units: `4Gi` is exact, `4.0Gi` is a little more than that.
+
+    Rounds down, so that room is never promised that is not there.
+    """
     if amount < 0:
         return "-" + format_bytes(-amount, digits)
     for unit, size in reversed(_BINARY.items()):
@@ -128,7 +126,7 @@ def format_bytes(amount: int, digits: int = 1) -> str:
 
 
 def format_apart(one: int, other: int) -> tuple[str, str]:
-    """Two amounts, with as many digits as it takes to tell them apart (`4Gi asked, 4Gi free` helps nobody)."""
+    """Two amounts, with as many digits as it takes to tell them apart (`4Gi asked, 4Gi free` is no help)."""
     for digits in range(1, 5):
         texts = format_bytes(one, digits), format_bytes(other, digits)
         if one == other or texts[0] != texts[1]:

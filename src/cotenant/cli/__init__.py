@@ -1,0 +1,1 @@
+"""The commands; here the parts are put together, and nothing imports this package."""

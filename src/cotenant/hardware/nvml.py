@@ -1,0 +1,237 @@
+"""The cards of this machine, as NVML tells of them.
+
+A card that does not answer is reported as lost and never hides the others. MIG instances are cards of their own;
+their physical card is then not one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+
+from cotenant.core.errors import CotenantError
+from cotenant.core.gpu import GPU
+
+T = TypeVar("T")
+
+FAULTS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+"""XIDs that a program brings about itself (NVIDIA's device plugin passes over the same ones): the card is well."""
+
+
+class NoDriver(CotenantError):
+    """NVML cannot be used here."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardProcess:
+    pid: int
+    bytes: int | None
+    """None where the driver does not tell (some virtual machines)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CardReading:
+    """One card at one moment."""
+
+    gpu: GPU
+    used: int
+    """Bytes in use by whomever, the driver's own reserve not counted."""
+    processes: tuple[CardProcess, ...] = ()
+    utilization: int | None = None
+    """Percent of the last sampling period in which a kernel ran."""
+    problem: str | None = None
+    """What is wrong with a card that is not healthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    cards: tuple[CardReading, ...]
+    lost: tuple[int, ...] = ()
+    """Indexes of cards that do not even tell their UUID any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An XID event that says the card is sick."""
+
+    uuid: str
+    xid: int
+
+
+class Nvml:
+    """NVML, loaded when it is first read and left alone until then: loading the driver may take long."""
+
+    def __init__(self, library: Path | None = None, environ: dict[str, str] | None = None) -> None:
+        """`library` takes the place of the system's own, and `environ` is what it needs to find its cards."""
+        self._library = library
+        self._environ = environ or {}
+        self._ready = False
+
+    def read(self) -> Readings:
+        self._start()
+        cards: list[CardReading] = []
+        lost: list[int] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            number = len(cards) + len(lost)
+            try:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+            except pynvml.NVMLError:
+                lost.append(number)
+                continue
+            try:
+                cards += [
+                    _read(*instance, number + at) for at, instance in enumerate(_instances(handle, uuid))
+                ]
+            except pynvml.NVMLError as error:
+                gpu = GPU(uuid, number, "unknown model", 0, healthy=False)
+                cards.append(CardReading(gpu, 0, problem=f"does not answer: {error}"))
+        return Readings(tuple(cards), tuple(lost))
+
+    def faults(self, timeout: float) -> Iterator[Fault]:
+        """Wait for XID events on all cards; ends when none has come for that many seconds."""
+        self._start()
+        events = pynvml.nvmlEventSetCreate()
+        try:
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                with contextlib.suppress(
+                    pynvml.NVMLError
+                ):  # a card without events, or one that is lost already
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                    pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+            while True:
+                try:
+                    event = pynvml.nvmlEventSetWait_v2(events, int(timeout * 1000))
+                except pynvml.NVMLError_Timeout:
+                    return
+                if (
+                    event.eventType == pynvml.nvmlEventTypeXidCriticalError
+                    and event.eventData not in FAULTS_OF_PROGRAMS
+                ):
+                    yield Fault(_text(pynvml.nvmlDeviceGetUUID(event.device)), event.eventData)
+        finally:
+            pynvml.nvmlEventSetFree(events)
+
+    def close(self) -> None:
+        if self._ready:
+            self._ready = False
+            pynvml.nvmlShutdown()
+
+    def _start(self) -> None:
+        if self._ready:
+            return
+        os.environ.update(self._environ)
+        try:
+            if self._library is not None:
+                # pynvml asks for it by name and then gets the one that is loaded already
+                ctypes.CDLL(str(self._library), mode=ctypes.RTLD_GLOBAL)
+            pynvml.nvmlInit()
+        except (OSError, pynvml.NVMLError) as error:
+            raise NoDriver(
+                f"no GPU can be found here: NVML says {str(error)!r}. Is the NVIDIA driver loaded? "
+                "To try Cotenant without a card, add --simulate 2x16GiB"
+            ) from None
+        self._ready = True
+
+
+def with_known(readings: Readings, known: Mapping[str, GPU], in_use: Set[str]) -> tuple[CardReading, ...]:
+    """Fill in what was known of cards that do not answer, and add those lost by index or gone with grants on them."""
+    seen = {reading.gpu.uuid for reading in readings.cards}
+    told = [_as_known(reading, known.get(reading.gpu.uuid)) for reading in readings.cards]
+    missing = [
+        CardReading(replace(gpu, healthy=False), 0, problem="does not answer: it may have fallen off the bus")
+        for gpu in known.values()
+        if gpu.uuid not in seen and (gpu.index in readings.lost or gpu.uuid in in_use)
+    ]
+    return tuple(sorted((*told, *missing), key=lambda reading: reading.gpu.index))
+
+
+def _as_known(reading: CardReading, known: GPU | None) -> CardReading:
+    if known is None or reading.gpu.memory:
+        return reading
+    return replace(
+        reading, gpu=replace(reading.gpu, model=known.model, memory=known.memory, parent=known.parent)
+    )
+
+
+def _instances(handle: Any, uuid: str) -> list[tuple[Any, str, str | None]]:
+    """The card itself, or its MIG instances with its UUID as their parent."""
+    mode = _ask(lambda: pynvml.nvmlDeviceGetMigMode(handle))
+    if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        return [(handle, uuid, None)]
+    found = []
+    for index in range(_ask(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
+        instance = _ask(lambda index=index: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))  # type: ignore[misc]
+        if instance is not None:
+            found.append((instance, _text(pynvml.nvmlDeviceGetUUID(instance)), uuid))
+    return found
+
+
+def _read(handle: Any, uuid: str, parent: str | None, index: int) -> CardReading:
+    """Processes before the total: memory taken in between then looks like too much in use, never like too little."""
+    model = _text(_ask(lambda: pynvml.nvmlDeviceGetName(handle)) or "unknown model")
+    processes = _processes(handle)
+    memory, used = _memory(handle)
+    problem = _problem(handle)
+    rates = _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+    return CardReading(
+        gpu=GPU(uuid, index, model, memory, healthy=problem is None, parent=parent),
+        used=used,
+        processes=processes,
+        utilization=None if rates is None else int(rates.gpu),
+        problem=problem,
+    )
+
+
+def _memory(handle: Any) -> tuple[int, int]:
+    """Capacity and use. Drivers before 510 do not tell their reserve: it then counts as used."""
+    try:
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+        info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(info.total), int(info.used)
+    return int(info.total) - int(info.reserved), int(info.used)
+
+
+def _processes(handle: Any) -> tuple[CardProcess, ...]:
+    """A process may compute and draw at once; NVML then gives its memory in both lists."""
+    found: dict[int, int | None] = {}
+    for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
+        for process in _ask(lambda ask=ask: ask(handle)) or ():  # type: ignore[misc]
+            size = process.usedGpuMemory
+            found[process.pid] = (
+                max(found.get(process.pid) or 0, size) if size is not None else found.get(process.pid)
+            )
+    return tuple(CardProcess(pid, size) for pid, size in found.items())
+
+
+def _problem(handle: Any) -> str | None:
+    errors = _ask(
+        lambda: pynvml.nvmlDeviceGetTotalEccErrors(
+            handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+        )
+    )
+    if errors:
+        return f"{errors} uncorrected memory error{'s' if errors > 1 else ''} since it was reset"
+    return None
+
+
+def _ask(question: Callable[[], T]) -> T | None:
+    """None where this card or driver does not have the figure; a card that is gone still raises."""
+    try:
+        return question()
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN):
+            raise
+        return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

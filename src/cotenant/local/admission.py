@@ -1,0 +1,194 @@
+"""The one pass that every change of the ledger goes through.
+
+Load, reap, look at the cards, serve the line, write, commit; then wake those who were admitted. Whoever frees room
+makes this pass for everybody in line, so a waiter starts the moment there is room and needs no poll of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cotenant.core.errors import BadInput
+from cotenant.core.gpu import GPU
+from cotenant.core.ledger import Ledger
+from cotenant.core.line import order, serve
+from cotenant.core.placement import impossible, typical_of, why_not
+from cotenant.core.refusal import Refusal
+from cotenant.hardware import slots
+from cotenant.hardware.nvml import CardReading, with_known
+from cotenant.local import reap, slot_folder, wake
+from cotenant.local.account import NOISE, CardAccount, account
+from cotenant.local.job import Job
+from cotenant.local.machine import Machine, now
+from cotenant.local.names import unique
+from cotenant.local.processes import ancestors
+from cotenant.local.store import Books
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The cards and who holds what on them, at one moment."""
+
+    readings: tuple[CardReading, ...]
+    accounts: Mapping[str, CardAccount]
+    usages: Mapping[str, slots.Usage]
+
+    @property
+    def outside(self) -> dict[str, int]:
+        return {uuid: card.outside for uuid, card in self.accounts.items()}
+
+    def ledger(self, jobs: list[Job]) -> Ledger:
+        return Ledger((r.gpu for r in self.readings), self.outside, (job.grant for job in jobs if job.shares))
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What became of a job that came to the line: granted if it has shares, else why it waits."""
+
+    job: Job
+    refusal: Refusal | None
+    place: int
+
+
+def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
+    """Read the cards after the rows. If memory is in use that nobody answers for, look again: somebody may have
+    allocated between two readings, and the lesser figure is the true one."""
+    granted = [job for job in jobs if job.shares]
+    sight = _look(machine, granted, known)
+    if any(card.unexplained > NOISE for card in sight.accounts.values()):
+        again = _look(machine, granted, known)
+        least = {
+            uuid: min(card, sight.accounts.get(uuid, card), key=lambda each: each.outside)
+            for uuid, card in again.accounts.items()
+        }
+        sight = replace(again, accounts=least)
+    return sight
+
+
+def settle(machine: Machine) -> None:
+    """Reap, and give the room to those who wait for it."""
+    with machine.store.change() as books:
+        ended = reap.reap(books, machine.home)
+        admitted = _serve(machine, books)[0] if books.waiting else []
+    _afterwards(admitted, ended)
+
+
+def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
+    """Come to the line with a demand, and be served at once if there is room. Without `wait` no place is kept.
+
+    A name that is taken gets a number behind it if the job may be renamed.
+    """
+    with machine.store.change() as books:
+        ended = reap.reap(books, machine.home)
+        taken = {other.name for other in books.jobs.values()}
+        if job.name in taken and not rename:
+            raise BadInput(
+                f"name: {job.name} is taken by a running or waiting command: take another (see `cotenant ps`)"
+            )
+        job = replace(job, name=unique(job.name, taken))
+        books.jobs[job.id] = job
+        sight = look(machine, list(books.jobs.values()), books.cards())
+        never = impossible(sight.ledger(books.granted), job.demand)
+        if never is not None:
+            raise BadInput(str(never))
+        admitted, joined = _serve(machine, books, sight, job.id)
+        assert joined is not None
+        if not joined.job.shares and not wait:
+            del books.jobs[job.id]
+    _afterwards([other for other in admitted if other.id != job.id], ended)
+    return joined
+
+
+def ask_again(machine: Machine, id: str) -> Joined | None:
+    """Make a pass and tell how the job stands; None if it is no longer there."""
+    with machine.store.change() as books:
+        ended = reap.reap(books, machine.home)
+        job = books.jobs.get(id)
+        if job is None or job.shares:
+            admitted, joined = [], Joined(job, None, 0) if job else None
+        else:
+            admitted, joined = _serve(machine, books, asking=id)
+    _afterwards([other for other in admitted if other.id != id], ended)
+    return joined
+
+
+def withdraw(machine: Machine, id: str) -> None:
+    """Leave the line, or give back a grant that nothing was started with."""
+    with machine.store.change() as books:
+        job = books.jobs.get(id)
+        ended = []
+        if job is not None and (not job.shares or slots.close(job.slot)):
+            ended.append(books.jobs.pop(id).slot)
+        ended += reap.reap(books, machine.home)
+        admitted = _serve(machine, books)[0] if books.waiting else []
+    _afterwards(admitted, ended)
+
+
+def record(machine: Machine, job: Job) -> None:
+    """Note who answers for the job from now on."""
+    with machine.store.change() as books:
+        books.jobs[job.id] = job
+
+
+def places(jobs: list[Job]) -> dict[str, int]:
+    """Id of each waiting job to its place in line."""
+    line = order(job.waiting for job in jobs if not job.shares)
+    return {waiting.id: place for place, waiting in enumerate(line, start=1)}
+
+
+def _serve(
+    machine: Machine, books: Books, sight: Sight | None = None, asking: str | None = None
+) -> tuple[list[Job], Joined | None]:
+    jobs = list(books.jobs.values())
+    if sight is None:
+        sight = look(machine, jobs, books.cards())
+    books.know_cards({reading.gpu.uuid: replace(reading.gpu, healthy=True) for reading in sight.readings})
+    line, time = [job.waiting for job in books.waiting], now()
+    served = serve(sight.ledger(books.granted), line, time, machine.patience, typical_of(books.history()))
+    admitted = []
+    for grant in served.admitted:
+        job = replace(books.jobs[grant.id], shares=grant.shares, held=(), granted=time)
+        books.jobs[grant.id] = job
+        books.remember(job.demand)
+        admitted.append(job)
+    for job in books.waiting:
+        held = served.held.get(job.id, ())
+        if held != job.held:
+            books.jobs[job.id] = replace(job, held=held)
+    if asking is None:
+        return admitted, None
+    job, refusal, place = books.jobs[asking], None, 0
+    if not job.shares:
+        names = {uuid: books.jobs[id].name for uuid, id in served.held_for(asking).items()}
+        refusal = why_not(served.ledger, job.demand, names)
+        place = places(list(books.jobs.values()))[asking]
+    return admitted, Joined(job, refusal, place)
+
+
+def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sight:
+    usages = {}
+    for job in granted:
+        try:
+            usages[job.id] = slots.read_usage(job.slot)
+        except slots.SlotUnusable:
+            continue  # not made yet, or spoilt: NVML still tells
+    in_use = {share.uuid for job in granted for share in job.shares}
+    readings = with_known(machine.cards.read(), known, in_use)
+    by_pid = {job.process.pid: job.id for job in granted}
+    by_entry = {entry.pid: id for id, usage in usages.items() for entry in usage.processes}
+
+    def job_of(pid: int) -> str | None:
+        above = next((by_pid[above] for above in ancestors(pid) if above in by_pid), None)
+        return above or by_entry.get(pid)
+
+    accounts = {reading.gpu.uuid: account(reading, granted, usages, job_of) for reading in readings}
+    return Sight(readings, accounts, usages)
+
+
+def _afterwards(admitted: list[Job], ended: list[Path]) -> None:
+    for job in admitted:
+        wake.ring(job.id)
+    for folder in ended:
+        slot_folder.remove(folder)

@@ -1,0 +1,83 @@
+"""One `cotenant run`: its command, its demand and, once it has one, its grant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotenant.core.demand import Demand
+from cotenant.core.grant import Grant, Share
+from cotenant.core.line import Waiting
+from cotenant.local.processes import Process
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """It waits in line while it has no shares. Times are seconds since boot, suspends included."""
+
+    id: str
+    name: str
+    user: str
+    command: tuple[str, ...]
+    demand: Demand
+    mode: str
+    """observe, warn or enforce."""
+    enforcer: str
+    """The strongest that the command allows: `shim`, or `watch` if the shim cannot be loaded into it."""
+    compute: str | None
+    """`mps` if MPS holds it to the compute it asked for, `none` if nothing does, None if it asked for none."""
+    process: Process
+    """Who answers for it: the runner until the command is there, then the command."""
+    since: float
+    slot: Path
+    shares: tuple[Share, ...] = ()
+    held: tuple[str, ...] = ()
+    """Cards held for it while it waits."""
+    granted: float | None = None
+
+    @property
+    def grant(self) -> Grant:
+        return Grant(self.id, self.shares)
+
+    @property
+    def waiting(self) -> Waiting:
+        return Waiting(self.id, self.demand, 0, self.since, self.held)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "user": self.user,
+            "command": list(self.command),
+            "demand": self.demand.to_json(),
+            "mode": self.mode,
+            "enforcer": self.enforcer,
+            "compute": self.compute,
+            "process": self.process.to_json(),
+            "since": self.since,
+            "slot": str(self.slot),
+            "shares": [share.to_json() for share in self.shares],
+            "held": list(self.held),
+            "granted": self.granted,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        return cls(
+            id=data["id"],
+            name=data["name"],
+            user=data["user"],
+            command=tuple(data["command"]),
+            demand=Demand.from_json(data["demand"]),
+            mode=data["mode"],
+            enforcer=data["enforcer"],
+            compute=data["compute"],
+            process=Process.from_json(data["process"]),
+            since=data["since"],
+            slot=Path(data["slot"]),
+            shares=tuple(Share.from_json(share) for share in data["shares"]),
+            held=tuple(data["held"]),
+            granted=data["granted"],
+        )

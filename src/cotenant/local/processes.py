@@ -1,0 +1,108 @@
+"""Processes of this machine, told apart for good: a pid alone is soon somebody else's."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What /proc says of one process; `start` is in clock ticks since boot."""
+
+    state: str
+    parent: int
+    threads: int
+    start: int
+
+    @property
+    def ended(self) -> bool:
+        """A zombie has ended, unless only its first thread has: other threads may still use the card."""
+        return self.state in "XxZ" and self.threads <= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    start: int
+    boot: str
+
+    def alive(self) -> bool:
+        found = stat(self.pid)
+        return found is not None and found.start == self.start and not found.ended and self.boot == boot_id()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pid": self.pid, "start": self.start, "boot": self.boot}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Process:
+        return cls(data["pid"], data["start"], data["boot"])
+
+
+def identify(pid: int) -> Process:
+    """The process that has this pid now; it must be one that cannot end meanwhile: oneself or one's child."""
+    found = stat(pid)
+    if found is None:
+        raise ProcessLookupError(f"no process {pid}")
+    return Process(pid, found.start, boot_id())
+
+
+def stat(pid: int) -> Stat | None:
+    """None if there is no such process."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        data = os.read(fd, 4096)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    fields = data[data.rindex(b")") + 2 :].split()  # the name before it may hold blanks and brackets
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[17]), int(fields[19]))
+
+
+def ancestors(pid: int) -> list[int]:
+    """The pid, its parent and so on up."""
+    line: list[int] = []
+    while pid > 1 and pid not in line:
+        found = stat(pid)
+        if found is None:
+            break
+        line.append(pid)
+        pid = found.parent
+    return line
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below this one now."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (found := stat(int(name))) is not None:
+            children.setdefault(found.parent, []).append(int(name))
+    below: list[int] = []
+    queue = [pid]
+    while queue:
+        found_children = children.get(queue.pop(), [])
+        below += found_children
+        queue += found_children
+    return below
+
+
+def maps_file(pid: int, path: str) -> bool:
+    """Whether the process has the file mapped (its own word about itself would not do to signal it)."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            return any(line.rstrip("\n").endswith(path) for line in maps)
+    except OSError:
+        return False
+
+
+@functools.cache
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()

@@ -1,0 +1,102 @@
+"""Starting a command so that it cannot run unrecorded.
+
+The child is forked first and waits at a gate. Its identity is recorded, then the gate opens and it becomes the command.
+If the runner dies before that, the gate's pipe closes and the child ends without having run anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cotenant.core.errors import CommandNotFound, CotenantError, NotExecutable
+
+_OPEN = b"1"
+_CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A child that waits to become the command."""
+
+    pid: int
+    path: str
+    gate: int
+    report: int
+
+    def open(self) -> None:
+        """Let it go; raises if it could not become the command, and it has ended then."""
+        os.write(self.gate, _OPEN)
+        os.close(self.gate)
+        with open(self.report, "rb") as report:
+            failure = report.read(4)
+        if failure:
+            os.waitpid(self.pid, 0)
+            raise _refused(self.path, struct.unpack("<i", failure)[0])
+
+    def abandon(self) -> None:
+        """Let it end without having run anything."""
+        os.close(self.gate)
+        os.close(self.report)
+        os.waitpid(self.pid, 0)
+
+
+def start_gated(
+    path: str, arguments: Sequence[str], environ: Mapping[str, str], mask: Iterable[int], keep: int
+) -> Gated:
+    """Fork the child. `mask` is the signal mask it shall have, `keep` the descriptor it holds its slot by."""
+    gate, opener = os.pipe2(os.O_CLOEXEC)
+    report, reporter = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(opener)
+            if os.read(gate, 1) == _OPEN:
+                _become(path, arguments, environ, mask, keep)
+        except OSError as error:
+            os.write(reporter, struct.pack("<i", error.errno or errno.EIO))
+        finally:
+            os._exit(127)
+    os.close(gate)
+    os.close(reporter)
+    return Gated(pid, path, opener, report)
+
+
+def _become(
+    path: str, arguments: Sequence[str], environ: Mapping[str, str], mask: Iterable[int], keep: int
+) -> None:
+    for number in _IGNORED_BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    for number in _CAUGHT:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
+            signal.signal(number, signal.SIG_DFL)
+    os.set_inheritable(keep, True)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    try:
+        os.execve(path, list(arguments), dict(environ))
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    os.execve("/bin/sh", ["sh", path, *arguments[1:]], dict(environ))  # a script without #!, as shells do it
+
+
+def _refused(path: str, number: int) -> CotenantError:
+    reason = os.strerror(number)
+    if number in (errno.ENOENT, errno.ENOTDIR):
+        return CommandNotFound(f"{path} cannot be started: {reason}{_missing_interpreter(path)}")
+    return NotExecutable(f"{path} cannot be started: {reason}")
+
+
+def _missing_interpreter(path: str) -> str:
+    """The file may be there and what runs it may not."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        first = file.readline(256)
+        if first.startswith(b"#!"):
+            return f" (its first line asks for {first[2:].strip().decode(errors='replace')})"
+    return ""

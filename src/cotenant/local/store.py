@@ -1,0 +1,284 @@
+"""The ledger on disk: SQLite for the rows, one kernel lock for their order.
+
+Whoever changes anything holds an exclusive lock on a file beside the ledger: nobody polls, the kernel wakes the
+next, and a holder that dies lets go. Readers take no lock (WAL) and see the last commit. NORMAL is enough for
+durability: only the machine's own crash can lose a commit, and it ends every command as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import CotenantError, LedgerUnusable
+from cotenant.core.gpu import GPU
+from cotenant.local.home import Home
+from cotenant.local.job import Job
+
+VERSION = 1
+HISTORY = 64
+"""How many past demands tell placement what is likely to come."""
+
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS jobs (
+    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, waiting INTEGER NOT NULL, since REAL NOT NULL, record TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS line ON jobs (since, id) WHERE waiting;
+CREATE TABLE IF NOT EXISTS cards (uuid TEXT PRIMARY KEY, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY AUTOINCREMENT, demand TEXT NOT NULL);
+PRAGMA user_version = {VERSION};
+"""
+
+_UNINTERRUPTED = frozenset(
+    {
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+    }
+)
+"""They wait while the lock is held: a runner stopped by Ctrl-Z just then would stop everybody."""
+
+
+class Books:
+    """The rows inside one change. What is put or dropped here is written at the end, all of it or nothing."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._stored = {job.id: job for job in _jobs(connection)}
+        self.jobs = dict(self._stored)
+
+    @property
+    def granted(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.shares]
+
+    @property
+    def waiting(self) -> list[Job]:
+        return [job for job in self.jobs.values() if not job.shares]
+
+    def history(self) -> list[Demand]:
+        rows = self._connection.execute("SELECT demand FROM history ORDER BY number DESC LIMIT ?", (HISTORY,))
+        return [Demand.from_json(json.loads(text)) for (text,) in rows]
+
+    def remember(self, demand: Demand) -> None:
+        self._connection.execute("INSERT INTO history (demand) VALUES (?)", (_text(demand.to_json()),))
+        self._connection.execute(
+            "DELETE FROM history WHERE number <= (SELECT max(number) FROM history) - ?", (HISTORY,)
+        )
+
+    def cards(self) -> dict[str, GPU]:
+        return _cards(self._connection)
+
+    def know_cards(self, gpus: dict[str, GPU]) -> None:
+        """Keep what is known of the cards, for when one of them no longer answers."""
+        if gpus == self.cards():
+            return
+        self._connection.execute("DELETE FROM cards")
+        rows = [(gpu.uuid, _text([gpu.index, gpu.model, gpu.memory, gpu.parent])) for gpu in gpus.values()]
+        self._connection.executemany("INSERT INTO cards VALUES (?, ?)", rows)
+
+    def write(self) -> None:
+        gone = [(id,) for id in self._stored.keys() - self.jobs.keys()]
+        changed = [job for id, job in self.jobs.items() if self._stored.get(id) is not job]
+        self._connection.executemany("DELETE FROM jobs WHERE id = ?", gone)
+        self._connection.executemany(
+            "INSERT OR REPLACE INTO jobs (id, name, waiting, since, record) VALUES (?, ?, ?, ?, ?)",
+            [(job.id, job.name, not job.shares, job.since, _text(job.to_json())) for job in changed],
+        )
+
+
+class Store:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._open: tuple[sqlite3.Connection, tuple[int, int]] | None = None
+
+    @contextlib.contextmanager
+    def change(self) -> Iterator[Books]:
+        """Alone with the ledger: all that is done to the books is committed at the end, or nothing if it raises."""
+        with _signals_held(), self.locked(), self._plainly():
+            connection = self._connection()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                books = Books(connection)
+                yield books
+                books.write()
+                connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def jobs(self) -> list[Job]:
+        """As of the last commit."""
+        with self._plainly():
+            return _jobs(self._connection())
+
+    def find(self, id: str) -> Job | None:
+        with self._plainly():
+            row = self._connection().execute("SELECT record FROM jobs WHERE id = ?", (id,)).fetchone()
+            return None if row is None else _job(row[0])
+
+    def ahead_of(self, job: Job) -> tuple[int, Job | None]:
+        """How many wait before this one, and who is the first of all; cheap, for those who ask again and again."""
+        with self._plainly():
+            line = self._connection()
+            (before,) = line.execute(
+                "SELECT count(*) FROM jobs WHERE waiting AND (since, id) < (?, ?)", (job.since, job.id)
+            ).fetchone()
+            first = line.execute(
+                "SELECT record FROM jobs WHERE waiting ORDER BY since, id LIMIT 1"
+            ).fetchone()
+            return before, None if first is None else _job(first[0])
+
+    def cards(self) -> dict[str, GPU]:
+        with self._plainly():
+            return _cards(self._connection())
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[0].close()
+            self._open = None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        mode = 0o666 if self._home.shared else 0o600
+        try:
+            with _whatever_the_umask(self._home.shared):
+                fd = os.open(self._home.lock, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, mode)
+        except OSError as error:
+            raise LedgerUnusable(
+                f"the ledger's lock {self._home.lock} cannot be opened: {error.strerror}"
+            ) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def set_aside(self) -> Path | None:
+        """Move a damaged ledger out of the way, kept for whoever wants to look at it. Hold the lock."""
+        self.close()
+        aside = None
+        for suffix in ("", "-wal", "-shm"):
+            path = Path(f"{self._home.ledger}{suffix}")
+            target = Path(f"{self._home.ledger}.damaged{suffix}")
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(target)
+                aside = aside or target
+        return aside
+
+    def _connection(self) -> sqlite3.Connection:
+        path = self._home.ledger
+        if self._open is not None:
+            connection, file = self._open
+            if file == _file(path):
+                return connection
+            self.close()  # somebody has put a new ledger in its place
+        with contextlib.suppress(FileExistsError), _whatever_the_umask(self._home.shared):
+            mode = 0o666 if self._home.shared else 0o600
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+        connection = sqlite3.connect(path, timeout=10, isolation_level=None)
+        try:
+            self._initialise(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._open = connection, _file(path)
+        return connection
+
+    def _initialise(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA synchronous = NORMAL")
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise LedgerUnusable(
+                f"the ledger {self._home.ledger} was written by a newer Cotenant (version {version}, this one "
+                f"knows {VERSION}): upgrade, or name another folder in COTENANT_HOME"
+            )
+        if version < VERSION:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_SCHEMA)
+
+    @contextlib.contextmanager
+    def _plainly(self) -> Iterator[None]:
+        """Say what is wrong with the file in words, and what to do about it."""
+        path = self._home.ledger
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerUnusable(_explain(path, error)) from error
+        except OSError as error:
+            if error.filename is None or not str(error.filename).startswith(str(path)):
+                raise
+            raise LedgerUnusable(f"the ledger {path} cannot be opened: {error.strerror}") from error
+
+
+def _explain(path: Path, error: sqlite3.Error) -> str:
+    text = str(error)
+    if "full" in text or "I/O" in text:
+        return f"the ledger {path} cannot be written ({text}): is the disk full? Nothing was changed"
+    if "readonly" in text or "unable to open" in text or "locked" in text:
+        return f"the ledger {path} cannot be written ({text}): check its owner and mode, or set COTENANT_HOME"
+    return f"the ledger {path} is damaged ({text}): `cotenant doctor --fix` rebuilds it from what is running"
+
+
+def _jobs(connection: sqlite3.Connection) -> list[Job]:
+    return [_job(text) for (text,) in connection.execute("SELECT record FROM jobs")]
+
+
+def _job(text: str) -> Job:
+    try:
+        return Job.from_json(json.loads(text))
+    except (AttributeError, LookupError, TypeError, ValueError, CotenantError) as error:
+        raise sqlite3.DatabaseError(f"a row is unreadable: {error!r}") from error
+
+
+def _cards(connection: sqlite3.Connection) -> dict[str, GPU]:
+    known = {}
+    for uuid, text in connection.execute("SELECT uuid, record FROM cards"):
+        index, model, memory, parent = json.loads(text)
+        known[uuid] = GPU(uuid, index, model, memory, parent=parent)
+    return known
+
+
+def _file(path: Path) -> tuple[int, int]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return (0, 0)
+    return (found.st_dev, found.st_ino)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _UNINTERRUPTED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _whatever_the_umask(shared: bool) -> Iterator[None]:
+    """Files in a folder for all users must be everybody's from the moment they exist."""
+    if not shared:
+        yield
+        return
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)

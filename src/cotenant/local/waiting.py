@@ -1,0 +1,97 @@
+"""Waiting in line.
+
+Whoever frees room grants it to the line and rings those who got it, so a waiter mostly sleeps. Two things ring no
+bell: an owner that was killed, and memory given back by processes outside any grant. Only the head of the line looks
+out for these, often; the others look once a second whether they have become the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cotenant.core.errors import CotenantError, NoRoom
+from cotenant.core.placement import why_not
+from cotenant.core.refusal import Refusal, waiting
+from cotenant.local import admission
+from cotenant.local.job import Job
+from cotenant.local.machine import Machine, now
+from cotenant.local.wake import Bell
+
+HEAD_LOOKS = 0.1
+OTHERS_LOOK = 1.0
+MOST_EFFORT = 10
+"""The head sleeps this many times as long as its look took, so that a slow driver is not asked all the time."""
+
+
+class Withdrawn(CotenantError):
+    """Somebody took the job out of the line."""
+
+
+@dataclass
+class _Notice:
+    """Tells the place in line when it has changed, with figures of that moment; less often the further behind."""
+
+    machine: Machine
+    tell: Callable[[str], None]
+    place: int = 0
+    told: float = 0.0
+
+    def show(self, place: int, refusal: Refusal | None) -> None:
+        if place != self.place and refusal is not None:
+            self.place, self.told = place, now()
+            self.tell(waiting(refusal, place))
+
+    def moved(self, job: Job, place: int) -> None:
+        if place != self.place and now() - self.told >= min(place, 10):
+            self.show(place, survey(self.machine, job))
+
+
+def survey(machine: Machine, job: Job) -> Refusal | None:
+    """Why the job waits, found without the lock; None if it need not wait any more."""
+    jobs = machine.store.jobs()
+    sight = admission.look(machine, jobs, machine.store.cards())
+    held = {uuid: other.name for other in jobs for uuid in other.held if other.id != job.id}
+    return why_not(sight.ledger(jobs), job.demand, held)
+
+
+def wait(
+    machine: Machine, joined: admission.Joined, timeout: float | None, tell: Callable[[str], None]
+) -> Job:
+    """The job with its grant. NoRoom when the time is over; the caller then leaves the line."""
+    notice = _Notice(machine, tell)
+    notice.show(joined.place, joined.refusal)
+    job, place = joined.job, joined.place
+    deadline = None if timeout is None else now() + timeout
+    bell = Bell(job.id)
+    cost = 0.0
+    try:
+        while True:
+            found = machine.store.find(job.id)
+            if found is None:
+                raise Withdrawn(f"{job.name} was taken out of the line")
+            if found.shares:
+                return found
+            before, first = machine.store.ahead_of(job)
+            place = before + 1
+            if before == 0 or (first is not None and not first.process.alive()):
+                began = now()
+                again = admission.ask_again(machine, job.id)
+                cost = now() - began
+                if again is not None and again.job.shares:
+                    return again.job
+                if again is not None:
+                    place = again.place
+                    notice.show(again.place, again.refusal)
+            else:
+                notice.moved(job, place)
+            pause = max(HEAD_LOOKS, cost * MOST_EFFORT) if place == 1 else OTHERS_LOOK
+            if deadline is not None:
+                if now() >= deadline:
+                    raise NoRoom(
+                        f"{survey(machine, job) or job.demand.memory or 'room'}: waited as long as asked"
+                    )
+                pause = min(pause, deadline - now())
+            bell.wait(pause)
+    finally:
+        bell.close()
