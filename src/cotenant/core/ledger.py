@@ -7,8 +7,9 @@ sick, shrink, or fill up from outside while a grant lives on it, and then there 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cotenant.core.demand import Demand
 from cotenant.core.errors import DuplicateCharge, NoRoom, UnknownGrant
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
@@ -35,6 +36,25 @@ class Room:
     def unused(self) -> bool:
         """Nobody is on it, so it can be granted whole."""
         return self.gpu.healthy and not self.grants and not self.outside
+
+    def fits(self, demand: Demand) -> bool:
+        """Whether this card can take one part of the demand now."""
+        if not demand.accepts(self.gpu):
+            return False
+        if demand.memory is None:
+            return self.unused
+        return self.free >= demand.per_card(self.gpu.memory) and self.compute_free >= (demand.compute or 0)
+
+    def after(self, share: Share) -> Room:
+        """The same card once the share is charged."""
+        return replace(
+            self,
+            free=0 if share.whole else self.free - share.memory,
+            granted=self.granted + share.memory,
+            compute_free=0 if share.whole else self.compute_free - (share.compute or 0),
+            whole=share.whole,
+            grants=self.grants + 1,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +118,7 @@ class Ledger:
         return True
 
     def resize(self, id: str, shares: Iterable[Share]) -> Grant:
-        """Change a live grant, or raise and change nothing. Less is always possible, also on an over-full card."""
+        """Change a live grant or raise and change nothing. Less is possible even on an over-full card."""
         before = self._grants.get(id)
         if before is None:
             raise UnknownGrant(f"no grant {id} is charged")

@@ -40,7 +40,7 @@ class Served:
     """As it is with the admitted charged."""
 
     def held_for(self, asking: str | None = None) -> dict[str, str]:
-        """UUID of each held card to the id it is held for, as `why_not` takes it; not those of the one asking."""
+        """UUID of each held card to the id it is held for, as `why_not` takes it; not one's own."""
         return {uuid: id for id, uuids in self.held.items() for uuid in uuids if id != asking}
 
 

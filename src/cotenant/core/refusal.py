@@ -1,6 +1,6 @@
 """Why a demand is not served, as values that say so to a person.
 
-A refusal is `never` when nothing that ends or is given back can help: such a demand is bad input. Others wait.
+A refusal is `never` when nothing that ends or is given back can help: that is bad input. The others wait.
 """
 
 from __future__ import annotations
@@ -115,30 +115,29 @@ class NoRoomNow(Refusal):
         if self.demand.memory is None:
             return _cards(self.demand)
         amount = _each(self._amounts()[0], self.demand)
-        return f"{amount} and {self.demand.compute}% of its compute" if self.compute else amount
+        return f"{amount} and {self.demand.compute}% of the compute" if self.compute else amount
 
     def _found(self) -> str:
         if self.largest is None:
             return "no card that will do is healthy"
         if self.held:
-            each = ", ".join(f"{gpu} is held for {id}" for gpu, id in self.held)
-            return (
-                f"there is room, but {each}, which has waited longer"
-                if len(self.held) == 1
-                else (f"there is room, but {each}, which have waited longer")
-            )
+            return ", ".join(f"{gpu} has room but is held for {id}" for gpu, id in self.held)
         if self.demand.memory is None:
             unused = {0: "none is", 1: "1 is"}.get(self.enough, f"{self.enough} are")
             return f"{unused} unused now{self._kept_outside()}"
         if self.compute:
-            return f"at most {self.compute[0]}% is free with that memory, on {self.compute[1]}"
+            return f"at most {self.compute[0]}% is free beside that memory, on {self.compute[1]}"
         room = f"largest free room {self._amounts()[1]} on {self.largest}"
         if self.enough:
             return f"only {self.enough} card{'s have' if self.enough > 1 else ' has'} that much free, {room}"
         return room
 
     def _amounts(self) -> tuple[str, str]:
-        return format_apart(self.asked, self.free)
+        """What is asked and the largest room, in the terms of the demand."""
+        if self.demand.memory is None or self.demand.memory.percent is None or self.largest is None:
+            return format_apart(self.asked, self.free)
+        size = self.largest.memory
+        return f"{self.demand.memory} of a card", f"{format_bytes(self.free)} of {format_bytes(size)}"
 
     def _kept_outside(self) -> str:
         each = ", ".join(f"{format_bytes(size)} of {gpu}" for gpu, size in self.outside)
