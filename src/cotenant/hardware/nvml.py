@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -141,7 +142,7 @@ class Nvml:
         self._ready = True
 
 
-def with_known(readings: Readings, known: Mapping[str, GPU], in_use: Set[str]) -> tuple[CardReading, ...]:
+def with_known(readings: Readings, known: Mapping[str, GPU], in_use: AbstractSet[str]) -> tuple[CardReading, ...]:
     """Fill in what was known of cards that do not answer, and add those lost by index or gone with grants on them."""
     seen = {reading.gpu.uuid for reading in readings.cards}
     told = [_as_known(reading, known.get(reading.gpu.uuid)) for reading in readings.cards]
@@ -166,7 +167,7 @@ def _instances(handle: Any, uuid: str) -> list[tuple[Any, str, str | None]]:
     mode = _ask(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return [(handle, uuid, None)]
-    found = []
+    found: list[tuple[Any, str, str | None]] = []
     for index in range(_ask(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)) or 0):
         instance = _ask(lambda index=index: pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index))  # type: ignore[misc]
         if instance is not None:

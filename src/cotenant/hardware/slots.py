@@ -7,6 +7,7 @@ card by an entry of its own. Both are kernel locks, so they end with their holde
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -42,6 +43,7 @@ _PEAK = struct.Struct(f"<{CARDS}Q")
 _LOCK_PROCESS = 1 << 40
 _LOCK_OWNER = 1 << 41
 _FLOCK = "hhqqi"
+_OUT_OF_THE_WAY = 200
 
 
 class SlotUnusable(CotenantError):
@@ -157,9 +159,13 @@ def read_usage(folder: Path) -> Usage:
 def hold(folder: Path) -> int:
     """An inheritable descriptor that keeps the slot alive for as long as any process has it open."""
     fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC)
-    _lock(fd, fcntl.F_RDLCK, _LOCK_OWNER, 1)
-    os.set_inheritable(fd, True)
-    return fd
+    try:
+        _lock(fd, fcntl.F_RDLCK, _LOCK_OWNER, 1)
+        with contextlib.suppress(OSError):  # out of the way of scripts, which like the low numbers
+            return fcntl.fcntl(fd, fcntl.F_DUPFD, _OUT_OF_THE_WAY)
+        return fcntl.fcntl(fd, fcntl.F_DUPFD, 0)
+    finally:
+        os.close(fd)
 
 
 def close(folder: Path) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from cotenant.core.errors import BadInput
 from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Ledger
-from cotenant.core.line import order, serve
+from cotenant.core.line import Served, order, serve
 from cotenant.core.placement import impossible, typical_of, why_not
 from cotenant.core.refusal import Refusal
 from cotenant.hardware import slots
@@ -71,7 +71,7 @@ def settle(machine: Machine) -> None:
     """Reap, and give the room to those who wait for it."""
     with machine.store.change() as books:
         ended = reap.reap(books, machine.home)
-        admitted = _serve(machine, books)[0] if books.waiting else []
+        admitted = _grant(machine, books)[0] if books.waiting else []
     _afterwards(admitted, ended)
 
 
@@ -93,8 +93,7 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
         never = impossible(sight.ledger(books.granted), job.demand)
         if never is not None:
             raise BadInput(str(never))
-        admitted, joined = _serve(machine, books, sight, job.id)
-        assert joined is not None
+        admitted, joined = _serve(machine, books, job.id, sight)
         if not joined.job.shares and not wait:
             del books.jobs[job.id]
     _afterwards([other for other in admitted if other.id != job.id], ended)
@@ -106,10 +105,12 @@ def ask_again(machine: Machine, id: str) -> Joined | None:
     with machine.store.change() as books:
         ended = reap.reap(books, machine.home)
         job = books.jobs.get(id)
-        if job is None or job.shares:
-            admitted, joined = [], Joined(job, None, 0) if job else None
-        else:
-            admitted, joined = _serve(machine, books, asking=id)
+        admitted: list[Job] = []
+        joined = None
+        if job is not None and job.shares:
+            joined = Joined(job, None, 0)
+        elif job is not None:
+            admitted, joined = _serve(machine, books, id)
     _afterwards([other for other in admitted if other.id != id], ended)
     return joined
 
@@ -122,7 +123,7 @@ def withdraw(machine: Machine, id: str) -> None:
         if job is not None and (not job.shares or slots.close(job.slot)):
             ended.append(books.jobs.pop(id).slot)
         ended += reap.reap(books, machine.home)
-        admitted = _serve(machine, books)[0] if books.waiting else []
+        admitted = _grant(machine, books)[0] if books.waiting else []
     _afterwards(admitted, ended)
 
 
@@ -138,12 +139,10 @@ def places(jobs: list[Job]) -> dict[str, int]:
     return {waiting.id: place for place, waiting in enumerate(line, start=1)}
 
 
-def _serve(
-    machine: Machine, books: Books, sight: Sight | None = None, asking: str | None = None
-) -> tuple[list[Job], Joined | None]:
-    jobs = list(books.jobs.values())
+def _grant(machine: Machine, books: Books, sight: Sight | None = None) -> tuple[list[Job], Served]:
+    """Serve the line; those admitted are charged in the books."""
     if sight is None:
-        sight = look(machine, jobs, books.cards())
+        sight = look(machine, list(books.jobs.values()), books.cards())
     books.know_cards({reading.gpu.uuid: replace(reading.gpu, healthy=True) for reading in sight.readings})
     line, time = [job.waiting for job in books.waiting], now()
     served = serve(sight.ledger(books.granted), line, time, machine.patience, typical_of(books.history()))
@@ -157,8 +156,14 @@ def _serve(
         held = served.held.get(job.id, ())
         if held != job.held:
             books.jobs[job.id] = replace(job, held=held)
-    if asking is None:
-        return admitted, None
+    return admitted, served
+
+
+def _serve(
+    machine: Machine, books: Books, asking: str, sight: Sight | None = None
+) -> tuple[list[Job], Joined]:
+    """Serve the line, and tell how one in it stands."""
+    admitted, served = _grant(machine, books, sight)
     job, refusal, place = books.jobs[asking], None, 0
     if not job.shares:
         names = {uuid: books.jobs[id].name for uuid, id in served.held_for(asking).items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotenant.core.errors import BadInput
@@ -32,8 +32,11 @@ _SUDO_WITH_VALUE = frozenset(
 _WRAPPERS = ("sudo", "doas", "env", "nice", "ionice", "nohup", "time", "exec", "command", "setsid", "stdbuf")
 
 
-def refuse(command: Sequence[str], options: Sequence[str], shim: Path) -> None:
-    """Raise if the command starts a container; `options` are those of this `cotenant run`, to show them again."""
+def refuse(command: Sequence[str], options: Sequence[str], shim: Path, cards: Mapping[str, str]) -> None:
+    """Raise if the command starts a container.
+
+    `options` are those of this `cotenant run`, to show them again; `cards` is what simulated cards need.
+    """
     at = _engine_at(command)
     if at is None:
         return
@@ -42,7 +45,7 @@ def refuse(command: Sequence[str], options: Sequence[str], shim: Path) -> None:
         return
     engine = os.path.basename(command[at])
     flags = [
-        _cards_flag(engine),
+        *(_simulated_flags(shim) if cards else [_cards_flag(engine)]),
         f'-v "$COTENANT_SLOT:{SLOT}"',
         f"-v {shlex.quote(str(shim))}:{SHIM}:ro",
         f"-e LD_PRELOAD={SHIM}",
@@ -65,6 +68,18 @@ def _cards_flag(engine: str) -> str:
     if engine == "podman":
         return '$(printf -- "--device nvidia.com/gpu=%s " $(echo "$CUDA_VISIBLE_DEVICES" | tr , " "))'
     return '--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""'
+
+
+def _simulated_flags(shim: Path) -> list[str]:
+    """There is no card to hand over, but a driver and the file through which its users see each other."""
+    driver = shlex.quote(str(shim.parent / "standin"))
+    return [
+        '-e "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"',
+        '-e "COTENANT_STANDIN=$COTENANT_STANDIN"',
+        '-v "$COTENANT_STANDIN:$COTENANT_STANDIN"',
+        f"-e LD_LIBRARY_PATH={driver}",
+        f"-v {driver}:{driver}:ro",
+    ]
 
 
 def _engine_at(command: Sequence[str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,10 +10,13 @@ from cotenant.hardware import mps
 from cotenant.local.job import Job
 
 
-def without_grant(environ: Mapping[str, str], shim: Path) -> dict[str, str]:
-    """As it would be outside any grant: for a `cotenant run` inside another one."""
+SHIM = "libcotenant.so"
+
+
+def without_grant(environ: Mapping[str, str]) -> dict[str, str]:
+    """As it would be outside any grant: for a `cotenant` inside one."""
     kept = {name: value for name, value in environ.items() if name != "COTENANT_SLOT"}
-    preloads = [entry for entry in _preloads(environ) if entry != str(shim)]
+    preloads = [entry for entry in _preloads(environ) if os.path.basename(entry) != SHIM]
     kept.pop("LD_PRELOAD", None)
     if preloads:
         kept["LD_PRELOAD"] = ":".join(preloads)
@@ -23,7 +27,7 @@ def for_command(
     environ: Mapping[str, str], job: Job, shim: Path, cards: Mapping[str, str], *, preload: bool
 ) -> dict[str, str]:
     """The shim comes before what the user preloads, so that nothing allocates past it."""
-    own = without_grant(environ, shim)
+    own = without_grant(environ)
     own.update(cards)
     own["CUDA_VISIBLE_DEVICES"] = ",".join(share.uuid for share in job.shares)
     own["COTENANT_SLOT"] = str(job.slot)

@@ -106,3 +106,12 @@ def maps_file(pid: int, path: str) -> bool:
 def boot_id() -> str:
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
+
+
+def title(pid: int) -> str:
+    """The command line, as far as it may be seen."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read(512).replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -29,11 +29,11 @@ def reap(books: Books, home: Home) -> list[Path]:
             del books.jobs[job.id]
             ended.append(job.slot)
     for folder in slot_folder.find_strays(home, {slot.name for slot in ended} | books.jobs.keys()):
-        job = slot_folder.read(folder)
-        if (job is None or not job.process.alive()) and _close(folder):
+        stray = slot_folder.read(folder)
+        if (stray is None or not stray.process.alive()) and _close(folder):
             ended.append(folder)
-        elif job is not None:
-            books.jobs[job.id] = _unnamed(job, books)
+        elif stray is not None:
+            books.jobs[stray.id] = _unnamed(stray, books)
     return ended
 
 

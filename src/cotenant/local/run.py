@@ -42,7 +42,7 @@ class Interrupted(CotenantError):
 
 def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Callable[[str], None]) -> int:
     """The command's exit code. `tell` takes lines for a person."""
-    environ = environment.without_grant(environ, machine.shim)
+    environ = environment.without_grant(environ)
     found = program.find(request.command[0], environ)
     job = _job(machine, request, found, environ)
     _warn(machine, job, found, tell)

@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cotenant.core.demand import Demand
@@ -57,6 +57,8 @@ class Books:
         self._connection = connection
         self._stored = {job.id: job for job in _jobs(connection)}
         self.jobs = dict(self._stored)
+        self.once_committed: list[Callable[[], None]] = []
+        """Done after the commit, before anybody else may change anything."""
 
     @property
     def granted(self) -> list[Job]:
@@ -113,6 +115,8 @@ class Store:
                 yield books
                 books.write()
                 connection.execute("COMMIT")
+                for action in books.once_committed:
+                    action()
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")

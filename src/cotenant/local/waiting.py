@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cotenant.core.errors import CotenantError, NoRoom
+from cotenant.core.errors import NoRoom
 from cotenant.core.placement import why_not
 from cotenant.core.refusal import Refusal, waiting
 from cotenant.local import admission
@@ -22,10 +22,6 @@ HEAD_LOOKS = 0.1
 OTHERS_LOOK = 1.0
 MOST_EFFORT = 10
 """The head sleeps this many times as long as its look took, so that a slow driver is not asked all the time."""
-
-
-class Withdrawn(CotenantError):
-    """Somebody took the job out of the line."""
 
 
 @dataclass
@@ -68,8 +64,8 @@ def wait(
     try:
         while True:
             found = machine.store.find(job.id)
-            if found is None:
-                raise Withdrawn(f"{job.name} was taken out of the line")
+            if found is None:  # the ledger was lost and made anew; the place in line goes by when one came
+                found = admission.join(machine, job, wait=True, rename=True).job
             if found.shares:
                 return found
             before, first = machine.store.ahead_of(job)

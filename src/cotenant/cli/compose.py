@@ -1,0 +1,83 @@
+"""Putting the machine together from the environment, for every command alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from cotenant.core.units import parse_bytes, parse_duration
+from cotenant.hardware import libraries
+from cotenant.hardware.nvml import Nvml
+from cotenant.local import home
+from cotenant.local.machine import PATIENCE, Machine
+from cotenant.local.store import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONTEXT_MEMORY = "512Mi"
+"""What a CUDA context is taken to cost where nobody says better: the usual size on recent cards."""
+
+
+def simulate_option(function: F) -> F:
+    """--simulate after the subcommand, too; there it wins."""
+
+    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            ctx.obj = value
+
+    return click.option(
+        "--simulate",
+        metavar="SPEC",
+        expose_value=False,
+        callback=keep,
+        help="Use simulated cards, such as 2x16GiB or 2xA100-80GB,1xT4.",
+    )(function)
+
+
+def output_option(function: F) -> F:
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        show_default=True,
+        help="json has stable names, and bytes as integers.",
+    )(function)
+
+
+def machine_of(simulate: str | None) -> Machine:
+    """The machine's own cards, or simulated ones with a ledger of their own."""
+    patience = os.environ.get("COTENANT_PATIENCE")
+    waits = PATIENCE if not patience else parse_duration(patience, "COTENANT_PATIENCE")
+    base = home.choose(os.environ)
+    if simulate:
+        return _simulated(simulate, home.prepare(base, simulate), waits)
+    context = os.environ.get("COTENANT_CONTEXT_MEMORY") or CONTEXT_MEMORY
+    place = home.prepare(base)
+    return Machine(
+        home=place,
+        store=Store(place),
+        cards=Nvml(),
+        shim=libraries.shim(),
+        context_bytes=parse_bytes(context, "COTENANT_CONTEXT_MEMORY"),
+        patience=waits,
+    )
+
+
+def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
+    from cotenant.hardware import standin
+
+    standin.create(place.standin, standin.parse_spec(spec))
+    cards = standin.environment(place.standin, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
+    return Machine(
+        home=place,
+        store=Store(place),
+        cards=Nvml(libraries.standin() / "libnvidia-ml.so.1", {"COTENANT_STANDIN": str(place.standin)}),
+        shim=libraries.shim(),
+        context_bytes=standin.StandIn(place.standin).context_bytes,
+        patience=patience,
+        card_environment={**cards, "COTENANT_SIMULATE": spec},
+    )

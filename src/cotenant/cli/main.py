@@ -1,0 +1,115 @@
+"""The `cotenant` command: a table of subcommands, each loaded when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+
+import click
+
+from cotenant.core.errors import CotenantError
+
+COMMANDS = {
+    "gpus": "the cards: free and granted memory, who is on them",
+    "run": "run a command with a part of a card",
+    "ps": "what runs and what waits",
+    "stop": "end a command that runs or waits",
+    "resize": "change the memory of a running command",
+    "top": "live view",
+    "doctor": "find and repair what is wrong",
+    "demo": "the whole story on simulated cards",
+    "setup": "make the folder for all users (as root)",
+    "standin": "use simulated cards directly, without a grant",
+}
+"""Name to summary; the command itself is `cotenant.cli.<name>:command`."""
+
+
+class _Table(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if _module(name) is not None]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _module(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = importlib.import_module(module).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+
+
+def _module(name: str) -> str | None:
+    module = f"cotenant.cli.{name}"
+    return module if name in COMMANDS and importlib.util.find_spec(module) else None
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"cotenant {version('cotenant')}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Table,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": None},
+    epilog="Environment: COTENANT_SIMULATE, COTENANT_HOME (folder of the ledger), COTENANT_PATIENCE (60s), "
+    "COTENANT_CONTEXT_MEMORY (512Mi).",
+)
+@click.option(
+    "--simulate",
+    metavar="SPEC",
+    envvar="COTENANT_SIMULATE",
+    help="Use simulated cards, such as 2x16GiB or 2xA100-80GB,1xT4.",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
+@click.pass_context
+def group(ctx: click.Context, simulate: str | None) -> None:
+    """Share the GPUs of this machine.
+
+    \b
+    cotenant gpus                                           what is free
+    cotenant run --gpu-memory 4Gi -- python train.py        4 GiB of some card
+    cotenant run --whole 1 -- python train.py               a card of its own
+    cotenant ps                                             what runs and what waits
+    cotenant --simulate 2x16GiB gpus                        try it without a card
+    """
+    ctx.obj = simulate
+
+
+def main() -> None:
+    _leave_the_grant()
+    try:
+        code = group.main(standalone_mode=False, prog_name="cotenant")
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except CotenantError as error:
+        click.echo(f"cotenant: {error}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet too
+        sys.exit(141)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave_the_grant() -> None:
+    """Called inside a grant, the shim is in this process too and shows it a smaller card: start again without it."""
+    preloads = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    if any(os.path.basename(entry) == "libcotenant.so" for entry in preloads):
+        from cotenant.local.environment import without_grant
+
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], without_grant(os.environ))  # noqa: S606
+
+
+if __name__ == "__main__":
+    main()

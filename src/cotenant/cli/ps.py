@@ -1,0 +1,83 @@
+"""`cotenant ps`."""
+
+from __future__ import annotations
+
+import click
+
+from cotenant.cli import table
+from cotenant.cli.compose import machine_of, output_option, simulate_option
+from cotenant.core.refusal import ordinal
+from cotenant.core.units import format_bytes
+from cotenant.local.snapshot import GrantView, WaitingView, snapshot
+
+
+@click.command()
+@output_option
+@simulate_option
+@click.pass_context
+def command(ctx: click.Context, output: str) -> None:
+    """Show what runs, with its limit and use, and what waits, with its place in line.
+
+    \b
+    cotenant ps
+    cotenant ps -o json
+
+    DENIED counts allocations that were refused. IDLE is the time since the last launch or allocation. LIMIT HELD BY is
+    what is really in force: `shim` (allocations beyond the limit fail) or `watch` (nothing is stopped, only seen).
+    """
+    view = snapshot(machine_of(ctx.obj))
+    if output == "json":
+        document = view.to_json()
+        table.show_json({name: document[name] for name in ("simulated", "home", "grants", "line")})
+        return
+    if not view.grants and not view.line:
+        click.echo("nothing runs, nothing waits")
+        return
+    if view.grants:
+        table.show(
+            (
+                "NAME",
+                "USER",
+                "PID",
+                "GPU",
+                "LIMIT",
+                "USED",
+                "PEAK",
+                "DENIED",
+                "IDLE",
+                "LIMIT HELD BY",
+                "COMMAND",
+            ),  # fmt: skip
+            [_grant(grant) for grant in view.grants],
+        )
+    if view.line:
+        if view.grants:
+            click.echo()
+        table.show(("LINE", "NAME", "USER", "WAITED", "WHY"), [_waiting(waiting) for waiting in view.line])
+
+
+def _grant(grant: GrantView) -> tuple[str, ...]:
+    cards = ",".join("?" if share.index is None else str(share.index) for share in grant.shares)
+    held = grant.enforcer if grant.mode == "enforce" else f"{grant.enforcer} ({grant.mode})"
+    if grant.compute is not None:
+        held += ", compute: mps" if grant.compute == "mps" else ", compute: not enforced"
+    return (
+        grant.name,
+        grant.user,
+        str(grant.pid),
+        cards,
+        format_bytes(grant.limit) + (" whole" if any(share.whole for share in grant.shares) else ""),
+        click.style(format_bytes(grant.used), fg="red" if grant.used > grant.limit else None),
+        format_bytes(grant.peak),
+        str(grant.denied) + (f" (+{grant.over} let through)" if grant.over else ""),
+        table.duration(grant.idle_seconds),
+        held,
+        table.command_line(grant.command),
+    )
+
+
+def _waiting(waiting: WaitingView) -> tuple[str, ...]:
+    why = waiting.reason
+    if waiting.held:
+        why += f"; {len(waiting.held)} card{'s are' if len(waiting.held) > 1 else ' is'} held for it"
+    return (ordinal(waiting.place), waiting.name, waiting.user, table.duration(waiting.waited_seconds), why)

@@ -1,0 +1,28 @@
+"""`cotenant resize`."""
+
+from __future__ import annotations
+
+import click
+
+from cotenant.cli.compose import machine_of, simulate_option
+from cotenant.core.units import format_bytes, parse_memory
+from cotenant.local.resize import resize
+
+
+@click.command()
+@click.argument("name")
+@click.argument("memory")
+@simulate_option
+@click.pass_context
+def command(ctx: click.Context, name: str, memory: str) -> None:
+    """Give NAME another amount of MEMORY while it runs.
+
+    Up if its cards have the room (else it stays as it is, exit 75), down to no less than what is in use. The command
+    meets the new limit at its next allocation.
+
+    \b
+    cotenant resize train 6Gi
+    """
+    done = resize(machine_of(ctx.obj), name, parse_memory(memory, "memory"))
+    before, after = (format_bytes(job.grant.memory) for job in (done.before, done.after))
+    click.echo(f"{done.after.name}: {before} -> {after}")

@@ -1,0 +1,131 @@
+"""`cotenant run`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from cotenant.cli.compose import machine_of, simulate_option
+from cotenant.core.demand import PLACEMENTS, Demand
+from cotenant.core.errors import BadInput
+from cotenant.core.units import parse_duration, parse_memory
+from cotenant.local import containers
+from cotenant.local.run import Interrupted, Request, run
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--gpu-memory", metavar="4Gi", help="Memory for the command and all it starts; 50% is of a card."
+)
+@click.option("--gpus", type=int, metavar="N", help="Spread the memory evenly over N cards.  [default: 1]")
+@click.option("--whole", type=int, metavar="N", help="N cards of its own, shared with nobody.")
+@click.option(
+    "--gpu-compute", type=int, metavar="30", help="Percent of the compute (held to by MPS, where it runs)."
+)
+@click.option("--gpu-model", metavar="A100,H100", help="Only on cards of these models.")
+@click.option("--gpu", "uuids", multiple=True, metavar="UUID", help="Only on this card; may be repeated.")
+@click.option("--placement", type=click.Choice(PLACEMENTS), default=PLACEMENTS[0], show_default=True)
+@click.option(
+    "--enforce",
+    type=click.Choice(["observe", "warn", "enforce"]),
+    default="enforce",
+    show_default=True,
+    help="Beyond the limit: only count, also say so on stderr, or refuse.",
+)
+@click.option("--name", metavar="NAME", help="How to call it; by default it is called like the command.")
+@click.option("--no-wait", is_flag=True, help="Without room, exit 75 instead of waiting.")
+@click.option("--wait-timeout", metavar="10m", help="Wait for room so long at most, then exit 75.")
+@simulate_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, command: tuple[str, ...], **options: Any) -> int:
+    """Run COMMAND with a part of a card, or with cards of its own.
+
+    It sees only its cards (CUDA_VISIBLE_DEVICES) and no more memory than it was granted; beyond that CUDA says "out of
+    memory". Without room it waits in line and starts the moment there is room. Its exit code is passed through.
+
+    \b
+    cotenant run --gpu-memory 4Gi -- python train.py
+    cotenant run --gpu-memory 40Gi --gpus 2 -- torchrun --nproc-per-node 2 train.py
+    cotenant run --gpu-memory 50% --gpu-model A100,H100 -- ./serve
+    cotenant run --whole 1 --wait-timeout 10m -- python train.py
+    cotenant run --gpu-memory 4Gi --enforce observe -- python train.py     first see what it needs
+
+    Memory covers all that the command's processes hold on the card, CUDA contexts included. A context counts as
+    COTENANT_CONTEXT_MEMORY (512Mi unless set). A demand may be passed by smaller ones for COTENANT_PATIENCE (60s unless
+    set); then cards are held for it.
+
+    Exit codes: the command's own (128+n after signal n), 75 no room, 127 not found, 126 not executable, 2 bad input.
+    """
+    if not command:
+        raise BadInput(
+            "no command: write it after --, as in `cotenant run --gpu-memory 4Gi -- python train.py`"
+        )
+    demand = _demand(options)
+    timeout = options["wait_timeout"]
+    if timeout is not None and options["no_wait"]:
+        raise BadInput("--no-wait and --wait-timeout exclude each other")
+    machine = machine_of(ctx.obj)
+    containers.refuse(command, _spelled(options), machine.shim, machine.card_environment)
+    request = Request(
+        command=command,
+        demand=demand,
+        mode=options["enforce"],
+        name=options["name"],
+        wait=not options["no_wait"],
+        timeout=None if timeout is None else parse_duration(timeout, "--wait-timeout"),
+    )
+    try:
+        return run(machine, request, os.environ, _tell)
+    except Interrupted as stopped:
+        _tell(str(stopped))
+        return 128 + stopped.number
+
+
+def _tell(line: str) -> None:
+    click.echo(f"cotenant: {line}", err=True)
+
+
+def _demand(options: dict[str, Any]) -> Demand:
+    memory = options["gpu_memory"]
+    return Demand(
+        memory=None if memory is None else parse_memory(memory, "--gpu-memory"),
+        gpus=1 if options["gpus"] is None else options["gpus"],
+        whole=0 if options["whole"] is None else _whole(options["whole"]),
+        compute=options["gpu_compute"],
+        models=_words(options["gpu_model"], "--gpu-model"),
+        uuids=tuple(uuid for text in options["uuids"] for uuid in _words(text, "--gpu")),
+        placement=options["placement"],
+    )
+
+
+def _whole(cards: int) -> int:
+    if cards < 1:
+        raise BadInput(f"--whole: {cards} is not a number of cards: take 1 or more")
+    return cards
+
+
+def _words(text: str | None, option: str) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    words = tuple(word.strip() for word in text.split(","))
+    if not all(words):
+        raise BadInput(f"{option}: {text!r} has an empty name")
+    return words
+
+
+def _spelled(options: dict[str, Any]) -> list[str]:
+    """The options of this call as they could be typed again."""
+    typed: list[str] = []
+    for name, value in options.items():
+        option = "--gpu" if name == "uuids" else f"--{name.replace('_', '-')}"
+        if name == "placement" and value == PLACEMENTS[0] or name == "enforce" and value == "enforce":
+            continue
+        for each in value if isinstance(value, tuple) else (value,):
+            if each is True:
+                typed.append(option)
+            elif each is not None and each is not False:
+                typed += [option, str(each)]
+    return typed

@@ -1,0 +1,33 @@
+"""`cotenant setup`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cotenant.local import home
+from cotenant.local.setup import setup
+
+
+@click.command()
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=home.FOR_ALL,
+    show_default=True,
+    help="Where to make it.",
+)
+def command(folder: Path) -> None:
+    """Make the folder in which all users of this machine share one ledger (as root).
+
+    Without it each user has a ledger of their own, and sees the memory of others as taken. In it every user can read and
+    change every grant, and end what another left behind: the users of one machine cooperate.
+
+    \b
+    sudo cotenant setup
+    """
+    for path in setup(folder.absolute()):
+        click.echo(f"ready: {path}")
+    if folder != home.FOR_ALL:
+        click.echo(f"users of it set COTENANT_HOME={folder.absolute()}")

@@ -1,0 +1,35 @@
+"""`cotenant standin`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+import click
+
+from cotenant.cli.compose import machine_of, simulate_option
+from cotenant.core.errors import BadInput
+from cotenant.local import program
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@simulate_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(ctx: click.Context, command: tuple[str, ...]) -> None:
+    """Use simulated cards without a grant: run COMMAND on them, or print what a shell needs.
+
+    What is allocated this way counts as memory outside any grant.
+
+    \b
+    cotenant --simulate 2x16GiB standin -- nvitop -1
+    eval "$(cotenant --simulate 2x16GiB standin)"
+    """
+    if not ctx.obj:
+        raise BadInput("which cards? Say it with --simulate, such as cotenant --simulate 2x16GiB standin")
+    cards = machine_of(ctx.obj).card_environment
+    if command:
+        path = program.find(command[0], os.environ).path
+        os.execve(path, command, {**os.environ, **cards})  # noqa: S606
+    for name, value in cards.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

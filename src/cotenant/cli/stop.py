@@ -1,0 +1,29 @@
+"""`cotenant stop`."""
+
+from __future__ import annotations
+
+import click
+
+from cotenant.cli.compose import machine_of, simulate_option
+from cotenant.core.units import parse_duration
+from cotenant.local.stop import stop
+
+
+@click.command()
+@click.argument("name")
+@click.option(
+    "--timeout", default="10s", show_default=True, metavar="10s", help="Time to end before it is killed."
+)
+@simulate_option
+@click.pass_context
+def command(ctx: click.Context, name: str, timeout: str) -> None:
+    """End NAME: every process of a grant, or a command that waits in line.
+
+    All its processes get TERM; those that are left after the timeout get KILL.
+
+    \b
+    cotenant stop train
+    cotenant stop train --timeout 0s       at once
+    """
+    job, killed = stop(machine_of(ctx.obj), name, parse_duration(timeout, "--timeout"))
+    click.echo(f"{job.name} {'was killed' if killed else 'has ended'}")

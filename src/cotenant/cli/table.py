@@ -1,0 +1,63 @@
+"""Plain tables and bars: the same with and without a terminal, only the colours come and go."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+
+def show_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2))
+
+
+def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as they need to be; the last one is not padded."""
+    plain = [header, *([click.unstyle(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[at]) for row in plain) for at in range(len(header))]
+    lines = [[click.style(cell, bold=True) for cell in header], *rows]
+    for texts, line in zip(plain, lines, strict=True):
+        cells = [cell + " " * (widths[at] - len(texts[at])) for at, cell in enumerate(line)]
+        click.echo("  ".join(cells).rstrip())
+
+
+def bar(parts: Sequence[tuple[int, str]], total: int, width: int = 24) -> str:
+    """Amounts as stretches of a bar, each with its sign; what is there at all gets at least one sign."""
+    drawn = ""
+    for amount, sign in parts:
+        cells = min(width - len(drawn), max(1, round(amount * width / total))) if amount > 0 and total else 0
+        drawn += sign * cells
+    return drawn + signs()["free"] * (width - len(drawn))
+
+
+def signs() -> dict[str, str]:
+    """How a bar draws each kind of memory; ASCII where the output can show nothing else."""
+    try:
+        "█▒░·".encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return {"used": "#", "granted": "=", "outside": "x", "free": "."}
+    return {"used": "█", "granted": "▒", "outside": "x", "free": "·"}
+
+
+def duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def command_line(words: Sequence[str], width: int = 40) -> str:
+    """As typed, on one line, and short."""
+    text = " ".join(shlex.join(words).split())
+    text = "".join(sign if sign.isprintable() else "?" for sign in text)
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,0 +1,21 @@
+"""Finding a job by what people call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cotenant.core.errors import BadInput
+from cotenant.local.job import Job
+
+
+def by_name(jobs: Iterable[Job], name: str) -> Job:
+    """By its name, else by its id."""
+    known = list(jobs)
+    for job in known:
+        if job.name == name:
+            return job
+    for job in known:
+        if job.id == name:
+            return job
+    present = ", ".join(sorted(job.name for job in known)) or "nothing"
+    raise BadInput(f"nothing named {ascii(name)} runs or waits here: there is {present}")
