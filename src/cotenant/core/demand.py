@@ -105,11 +105,9 @@ class Demand:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Demand:
-        size, percent = data.get("memory"), data.get("percent")
+        """As `to_json` wrote it; raises BadInput if anything in it is not what it should be."""
         return cls(
-            memory=None
-            if size is None and percent is None
-            else Memory(bytes=size, percent=None if percent is None else Fraction(percent)),
+            memory=_memory(data.get("memory"), data.get("percent")),
             gpus=data.get("gpus", 1),
             whole=data.get("whole", 0),
             compute=data.get("compute"),
@@ -117,6 +115,15 @@ class Demand:
             uuids=tuple(data.get("uuids", ())),
             placement=data.get("placement", PLACEMENTS[0]),
         )
+
+
+def _memory(size: Any, percent: Any) -> Memory | None:
+    if size is None and percent is None:
+        return None
+    try:
+        return Memory(bytes=size, percent=None if percent is None else Fraction(percent))
+    except (TypeError, ValueError, ZeroDivisionError):
+        raise BadInput(f"gpu-memory: {percent!r} is not a percentage of a card") from None
 
 
 def _number(value: object, field: str, least: int, most: int, meaning: str) -> None:

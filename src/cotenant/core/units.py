@@ -55,8 +55,8 @@ class Memory:
     def __post_init__(self) -> None:
         if (self.bytes is None) == (self.percent is None):
             raise BadInput(f"memory: give either bytes or a percentage, for example {ACCEPTED_MEMORY}")
-        if self.bytes is not None and not 0 < self.bytes <= LARGEST:
-            raise BadInput(f"memory: {self.bytes} bytes is not between 1 and {LARGEST}")
+        if self.bytes is not None and not (isinstance(self.bytes, int) and 0 < self.bytes <= LARGEST):
+            raise BadInput(f"memory: {self.bytes!r} is not a number of bytes between 1 and {LARGEST}")
         if self.percent is not None and not 0 < self.percent <= 100:
             raise BadInput(f"memory: {_decimal(self.percent)}% is not above 0% and at most 100% of a card")
 
