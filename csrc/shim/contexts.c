@@ -87,9 +87,9 @@ static void forget(CUcontext context) {
     if (!slot_present() || cot_self->attachment != ATTACHED)
         return;
     __atomic_store_n(&cot_self->last_context, NULL, __ATOMIC_RELEASE);
-    while (table_take_of(&allocations, context, &gone))
+    for (uint64_t at = 0; table_take_of(&allocations, context, &at, &gone);)
         cost_uncharge(&gone.cost);
-    while (table_take_of(&arrays, context, &gone))
+    for (uint64_t at = 0; table_take_of(&arrays, context, &at, &gone);)
         cost_uncharge(&gone.cost);
     if (table_take(&contexts, (uint64_t)(uintptr_t)context, &gone)) {
         __atomic_fetch_sub(&cot_self->entry->context[gone.cost.card], gone.cost.bytes, __ATOMIC_RELAXED);

@@ -32,7 +32,7 @@ struct cot_usage *cot_usage;
 static char folder[3072];
 static unsigned char card_uuid[COT_CARDS][16];
 static bool card_named[COT_CARDS];
-static bool complained;
+static bool complained, looked;
 static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
 
 static void forget_in_child(void) {
@@ -40,7 +40,7 @@ static void forget_in_child(void) {
     pthread_mutex_init(&mapping, NULL);
 }
 
-__attribute__((constructor)) static void find_slot(void) {
+static void find_slot(void) {
     const char *named = getenv("COTENANT_SLOT");
     if (access(CONTAINER_SLOT, F_OK) == 0)
         named = CONTAINER_SLOT;
@@ -53,7 +53,20 @@ __attribute__((constructor)) static void find_slot(void) {
     strcpy(folder, named);
 }
 
+/* At the first question, since other libraries may ask before this one's turn to be initialised has come, and
+ * at the latest before main, so that a program cannot rename its slot. */
+__attribute__((constructor)) static void look_for_slot(void) {
+    pthread_mutex_lock(&mapping);
+    if (!looked) {
+        find_slot();
+        __atomic_store_n(&looked, true, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&mapping);
+}
+
 bool slot_present(void) {
+    if (__builtin_expect(!__atomic_load_n(&looked, __ATOMIC_ACQUIRE), 0))
+        look_for_slot();
     return folder[0] != '\0';
 }
 
@@ -220,7 +233,7 @@ uint64_t slot_used(int card) {
     uint64_t high = __atomic_load_n(&cot_usage->high, __ATOMIC_SEQ_CST);
     uint64_t total = 0;
     for (uint64_t i = 0; i < high && i < COT_PROCESSES; i++)
-        total += __atomic_load_n(&cot_usage->process[i].used[card], __ATOMIC_RELAXED);
+        total += __atomic_load_n(&cot_usage->process[i].used[card], __ATOMIC_SEQ_CST);
     return total;
 }
 

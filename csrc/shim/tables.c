@@ -69,7 +69,7 @@ static uint64_t home_of(const struct table *table, uint64_t key) {
 }
 
 static struct record *seek(struct table *table, uint64_t key) {
-    if (table->capacity == 0)
+    if (table->capacity == 0 || key == 0)
         return NULL;
     for (uint64_t i = home_of(table, key);; i = (i + 1) & (table->capacity - 1)) {
         if (table->records[i].key == key)
@@ -144,15 +144,17 @@ bool table_get(struct table *table, uint64_t key, struct record *found) {
     return record != NULL;
 }
 
-bool table_take_of(struct table *table, CUcontext context, struct record *taken) {
+bool table_take_of(struct table *table, CUcontext context, uint64_t *cursor, struct record *taken) {
     bool found = false;
     pthread_mutex_lock(&cot_self->lock);
-    for (uint64_t i = 0; i < table->capacity && !found; i++) {
-        struct record *record = &table->records[i];
+    while (!found && *cursor < table->capacity) {
+        struct record *record = &table->records[*cursor];
         if (record->key != 0 && record->context == context) {
             *taken = *record;
-            erase(table, record);
+            erase(table, record); /* may move another one here: the cursor stays */
             found = true;
+        } else {
+            ++*cursor;
         }
     }
     pthread_mutex_unlock(&cot_self->lock);

@@ -37,8 +37,8 @@ extern struct table allocations, arrays, contexts, handles, mappings, graphs;
 bool table_put(struct table *table, const struct record *record);
 bool table_take(struct table *table, uint64_t key, struct record *taken);
 bool table_get(struct table *table, uint64_t key, struct record *found);
-/* Removes the first record of a context; for emptying a table in a loop. */
-bool table_take_of(struct table *table, CUcontext context, struct record *taken);
+/* Removes the next record of a context; the cursor begins at 0. */
+bool table_take_of(struct table *table, CUcontext context, uint64_t *cursor, struct record *taken);
 void tables_clear(void);
 
 #endif
