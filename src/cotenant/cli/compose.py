@@ -24,7 +24,7 @@ CONTEXT_MEMORY = "512Mi"
 def simulate_option(function: F) -> F:
     """--simulate after the subcommand, too; there it wins."""
 
-    def keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    def keep(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value is not None:
             ctx.obj = value
 

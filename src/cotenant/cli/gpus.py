@@ -22,9 +22,9 @@ def command(ctx: click.Context, output: str) -> None:
     cotenant gpus -o json
     cotenant gpus --simulate 2xA100-80GB,1xT4
 
-    FREE is what a new grant may take: the card's memory less what is granted and less what processes outside any grant
-    hold. USED is what is in use now, by whomever.
-    """
+    FREE is what a new grant may take: the card's memory less what is granted and less what processes
+    outside any grant hold. USED is what is in use now, by whomever.
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     view = snapshot(machine_of(ctx.obj))
     if output == "json":
         document = view.to_json()

@@ -27,10 +27,10 @@ COMMANDS = {
 
 
 class _Table(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return [name for name in COMMANDS if _module(name) is not None]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         module = _module(cmd_name)
         if module is None:
             return None
@@ -47,7 +47,7 @@ def _module(name: str) -> str | None:
     return module if name in COMMANDS and importlib.util.find_spec(module) else None
 
 
-def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
         from importlib.metadata import version
 
@@ -80,7 +80,7 @@ def group(ctx: click.Context, simulate: str | None) -> None:
     cotenant run --whole 1 -- python train.py               a card of its own
     cotenant ps                                             what runs and what waits
     cotenant --simulate 2x16GiB gpus                        try it without a card
-    """
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     ctx.obj = simulate
 
 
@@ -103,7 +103,9 @@ def main() -> None:
 
 
 def _leave_the_grant() -> None:
-    """Called inside a grant, the shim is in this process too and shows it a smaller card: start again without it."""
+    """Called inside a grant, the shim is in this process too and shows it a smaller card: start again
+    without it.
+    """
     preloads = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
     if any(os.path.basename(entry) == "libcotenant.so" for entry in preloads):
         from cotenant.local.environment import without_grant

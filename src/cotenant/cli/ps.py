@@ -10,6 +10,9 @@ from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
 from cotenant.local.snapshot import GrantView, WaitingView, snapshot
 
+GRANTS = ["NAME", "USER", "PID", "GPU", "LIMIT", "USED", "PEAK", "DENIED", "IDLE", "ENFORCER", "COMMAND"]
+LINE = ["LINE", "NAME", "USER", "WAITED", "WHY"]
+
 
 @click.command()
 @output_option
@@ -22,9 +25,10 @@ def command(ctx: click.Context, output: str) -> None:
     cotenant ps
     cotenant ps -o json
 
-    DENIED counts allocations that were refused. IDLE is the time since the last launch or allocation. LIMIT HELD BY is
-    what is really in force: `shim` (allocations beyond the limit fail) or `watch` (nothing is stopped, only seen).
-    """
+    DENIED counts allocations that were refused. IDLE is the time since the last launch or allocation.
+    ENFORCER is what is really in force: `shim` (allocations beyond the limit fail) or `watch` (nothing is
+    stopped, only seen).
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     view = snapshot(machine_of(ctx.obj))
     if output == "json":
         document = view.to_json()
@@ -34,26 +38,11 @@ def command(ctx: click.Context, output: str) -> None:
         click.echo("nothing runs, nothing waits")
         return
     if view.grants:
-        table.show(
-            (
-                "NAME",
-                "USER",
-                "PID",
-                "GPU",
-                "LIMIT",
-                "USED",
-                "PEAK",
-                "DENIED",
-                "IDLE",
-                "LIMIT HELD BY",
-                "COMMAND",
-            ),  # fmt: skip
-            [_grant(grant) for grant in view.grants],
-        )
+        table.show(GRANTS, [_grant(grant) for grant in view.grants])
     if view.line:
         if view.grants:
             click.echo()
-        table.show(("LINE", "NAME", "USER", "WAITED", "WHY"), [_waiting(waiting) for waiting in view.line])
+        table.show(LINE, [_waiting(waiting) for waiting in view.line])
 
 
 def _grant(grant: GrantView) -> tuple[str, ...]:

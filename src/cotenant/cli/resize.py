@@ -17,12 +17,12 @@ from cotenant.local.resize import resize
 def command(ctx: click.Context, name: str, memory: str) -> None:
     """Give NAME another amount of MEMORY while it runs.
 
-    Up if its cards have the room (else it stays as it is, exit 75), down to no less than what is in use. The command
-    meets the new limit at its next allocation.
+    Up if its cards have the room (else it stays as it is, exit 75), down to no less than what is in use.
+    The command meets the new limit at its next allocation.
 
     \b
     cotenant resize train 6Gi
-    """
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     done = resize(machine_of(ctx.obj), name, parse_memory(memory, "memory"))
     before, after = (format_bytes(job.grant.memory) for job in (done.before, done.after))
     click.echo(f"{done.after.name}: {before} -> {after}")

@@ -40,11 +40,12 @@ from cotenant.local.run import Interrupted, Request, run
 @simulate_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def command(ctx: click.Context, command: tuple[str, ...], **options: Any) -> int:
+def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND with a part of a card, or with cards of its own.
 
-    It sees only its cards (CUDA_VISIBLE_DEVICES) and no more memory than it was granted; beyond that CUDA says "out of
-    memory". Without room it waits in line and starts the moment there is room. Its exit code is passed through.
+    It sees only its cards (CUDA_VISIBLE_DEVICES) and no more memory than it was granted; beyond that CUDA
+    says "out of memory". Without room it waits in line and starts the moment there is room. Its exit code
+    is passed through.
 
     \b
     cotenant run --gpu-memory 4Gi -- python train.py
@@ -53,12 +54,13 @@ def command(ctx: click.Context, command: tuple[str, ...], **options: Any) -> int
     cotenant run --whole 1 --wait-timeout 10m -- python train.py
     cotenant run --gpu-memory 4Gi --enforce observe -- python train.py     first see what it needs
 
-    Memory covers all that the command's processes hold on the card, CUDA contexts included. A context counts as
-    COTENANT_CONTEXT_MEMORY (512Mi unless set). A demand may be passed by smaller ones for COTENANT_PATIENCE (60s unless
-    set); then cards are held for it.
+    Memory covers all that the command's processes hold on the card, CUDA contexts included. A context
+    counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). A demand may be passed by smaller ones for
+    COTENANT_PATIENCE (60s unless set); then cards are held for it.
 
-    Exit codes: the command's own (128+n after signal n), 75 no room, 127 not found, 126 not executable, 2 bad input.
-    """
+    Exit codes: the command's own (128+n after signal n), 75 no room, 127 not found, 126 not executable, 2
+    bad input.
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     if not command:
         raise BadInput(
             "no command: write it after --, as in `cotenant run --gpu-memory 4Gi -- python train.py`"
@@ -121,7 +123,7 @@ def _spelled(options: dict[str, Any]) -> list[str]:
     typed: list[str] = []
     for name, value in options.items():
         option = "--gpu" if name == "uuids" else f"--{name.replace('_', '-')}"
-        if name == "placement" and value == PLACEMENTS[0] or name == "enforce" and value == "enforce":
+        if (name, value) in (("placement", PLACEMENTS[0]), ("enforce", "enforce")):
             continue
         for each in value if isinstance(value, tuple) else (value,):
             if each is True:

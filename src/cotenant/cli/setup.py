@@ -21,12 +21,12 @@ from cotenant.local.setup import setup
 def command(folder: Path) -> None:
     """Make the folder in which all users of this machine share one ledger (as root).
 
-    Without it each user has a ledger of their own, and sees the memory of others as taken. In it every user can read and
-    change every grant, and end what another left behind: the users of one machine cooperate.
+    Without it each user has a ledger of their own, and sees the memory of others as taken. In it every user
+    can read and change every grant, and end what another left behind: the users of one machine cooperate.
 
     \b
     sudo cotenant setup
-    """
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     for path in setup(folder.absolute()):
         click.echo(f"ready: {path}")
     if folder != home.FOR_ALL:

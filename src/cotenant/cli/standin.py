@@ -24,7 +24,7 @@ def command(ctx: click.Context, command: tuple[str, ...]) -> None:
     \b
     cotenant --simulate 2x16GiB standin -- nvitop -1
     eval "$(cotenant --simulate 2x16GiB standin)"
-    """
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     if not ctx.obj:
         raise BadInput("which cards? Say it with --simulate, such as cotenant --simulate 2x16GiB standin")
     cards = machine_of(ctx.obj).card_environment

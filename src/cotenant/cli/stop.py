@@ -24,6 +24,6 @@ def command(ctx: click.Context, name: str, timeout: str) -> None:
     \b
     cotenant stop train
     cotenant stop train --timeout 0s       at once
-    """
+    """  # noqa: D301 -- \b keeps the lines below it as they are
     job, killed = stop(machine_of(ctx.obj), name, parse_duration(timeout, "--timeout"))
     click.echo(f"{job.name} {'was killed' if killed else 'has ended'}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+_PIPE_FOLDER = "/tmp/nvidia-mps"  # noqa: S108 -- it is NVIDIA's choice
+
 
 def is_running(environ: Mapping[str, str]) -> bool:
-    """True if the control daemon that this environment would reach has its pipe open and its process lives."""
-    folder = Path(environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps")
+    """Whether the control daemon that this environment would reach has its pipe there and lives."""
+    folder = Path(environ.get("CUDA_MPS_PIPE_DIRECTORY") or _PIPE_FOLDER)
     if not (folder / "control").exists():
         return False
     try:

@@ -1,7 +1,7 @@
 """The cards of this machine, as NVML tells of them.
 
-A card that does not answer is reported as lost and never hides the others. MIG instances are cards of their own;
-their physical card is then not one.
+A card that does not answer is reported as lost and never hides the others. MIG instances are cards of their
+own; their physical card is then not one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pynvml
 
@@ -23,22 +23,22 @@ from cotenant.core.gpu import GPU
 T = TypeVar("T")
 
 FAULTS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that a program brings about itself (NVIDIA's device plugin passes over the same ones): the card is well."""
+"""XIDs that a program brings about itself (NVIDIA's device plugin passes over the same ones): the card is
+well.
+"""
 
 
 class NoDriver(CotenantError):
     """NVML cannot be used here."""
 
 
-@dataclass(frozen=True, slots=True)
-class CardProcess:
+class CardProcess(NamedTuple):
     pid: int
     bytes: int | None
     """None where the driver does not tell (some virtual machines)."""
 
 
-@dataclass(frozen=True, slots=True)
-class CardReading:
+class CardReading(NamedTuple):
     """One card at one moment."""
 
     gpu: GPU
@@ -51,15 +51,13 @@ class CardReading:
     """What is wrong with a card that is not healthy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(NamedTuple):
     cards: tuple[CardReading, ...]
     lost: tuple[int, ...] = ()
     """Indexes of cards that do not even tell their UUID any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """An XID event that says the card is sick."""
 
     uuid: str
@@ -142,8 +140,12 @@ class Nvml:
         self._ready = True
 
 
-def with_known(readings: Readings, known: Mapping[str, GPU], in_use: AbstractSet[str]) -> tuple[CardReading, ...]:
-    """Fill in what was known of cards that do not answer, and add those lost by index or gone with grants on them."""
+def with_known(
+    readings: Readings, known: Mapping[str, GPU], in_use: AbstractSet[str]
+) -> tuple[CardReading, ...]:
+    """Fill in what was known of cards that do not answer, and add those lost by index or gone with grants
+    on them.
+    """
     seen = {reading.gpu.uuid for reading in readings.cards}
     told = [_as_known(reading, known.get(reading.gpu.uuid)) for reading in readings.cards]
     missing = [
@@ -157,8 +159,8 @@ def with_known(readings: Readings, known: Mapping[str, GPU], in_use: AbstractSet
 def _as_known(reading: CardReading, known: GPU | None) -> CardReading:
     if known is None or reading.gpu.memory:
         return reading
-    return replace(
-        reading, gpu=replace(reading.gpu, model=known.model, memory=known.memory, parent=known.parent)
+    return reading._replace(
+        gpu=replace(reading.gpu, model=known.model, memory=known.memory, parent=known.parent)
     )
 
 
@@ -176,7 +178,9 @@ def _instances(handle: Any, uuid: str) -> list[tuple[Any, str, str | None]]:
 
 
 def _read(handle: Any, uuid: str, parent: str | None, index: int) -> CardReading:
-    """Processes before the total: memory taken in between then looks like too much in use, never like too little."""
+    """Processes before the total: memory taken in between then looks like too much in use, never like too
+    little.
+    """
     model = _text(_ask(lambda: pynvml.nvmlDeviceGetName(handle)) or "unknown model")
     processes = _processes(handle)
     memory, used = _memory(handle)

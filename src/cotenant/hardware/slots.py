@@ -13,8 +13,8 @@ import mmap
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cotenant.core.errors import BadInput, CotenantError
 
@@ -50,15 +50,13 @@ class SlotUnusable(CotenantError):
     """The slot's files are missing, damaged or of another version."""
 
 
-@dataclass(frozen=True)
-class CardLimit:
+class CardLimit(NamedTuple):
     uuid: str
     bytes: int
     context_bytes: int
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """What the processes of a grant may hold together, card by card."""
 
     owner: str
@@ -67,17 +65,15 @@ class Limits:
     granule: int = GRANULE
 
 
-@dataclass(frozen=True)
-class ProcessUsage:
-    """One living process. `pid` is what the process calls itself: in a container it is another number here."""
+class ProcessUsage(NamedTuple):
+    """One living process. `pid` is what the process calls itself: in a container it is another here."""
 
     pid: int
     used: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What `usage` says now; bytes per card in the order of `limits`, times in CLOCK_MONOTONIC nanoseconds."""
+class Usage(NamedTuple):
+    """Bytes per card in the order of `limits`, times in CLOCK_MONOTONIC nanoseconds."""
 
     processes: tuple[ProcessUsage, ...]
     peak: tuple[int, ...]
@@ -115,7 +111,8 @@ def decode(data: bytes) -> Limits:
 def create(folder: Path, limits: Limits, *, shared: bool = False) -> None:
     """Make the slot. `limits` comes last: a slot without it does not exist for the shim.
 
-    In a folder for all users everybody must be able to reap, and so to lock and delete, what others left behind.
+    In a folder for all users everybody must be able to reap, and so to lock and delete, what others left
+    behind.
     """
     data = encode(limits)
     folder.mkdir(parents=True)
@@ -133,7 +130,9 @@ def read_limits(folder: Path) -> Limits:
 
 
 def read_usage(folder: Path) -> Usage:
-    """The living processes and what they hold; an entry whose lock is free belongs to a dead one and is left out."""
+    """The living processes and what they hold; an entry whose lock is free belongs to a dead one and is
+    left out.
+    """
     path = folder / "usage"
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -200,7 +199,7 @@ def is_held(folder: Path) -> bool:
 
 
 def set_limits(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Change the bytes of cards in place, each by one 8-byte store, for processes that have the file mapped."""
+    """Change the bytes of cards in place, each by one 8-byte store: processes have the file mapped."""
     limits = read_limits(folder)
     with open(folder / "limits", "r+b") as file, mmap.mmap(file.fileno(), _LIMITS_SIZE) as mapped:
         words = memoryview(mapped).cast("Q")

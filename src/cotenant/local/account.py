@@ -1,13 +1,13 @@
 """Who holds the memory of each card: the grants, or processes outside them.
 
-NVML tells per process what is in use. What grants do not explain is outside: memory of other processes, memory
-that NVML charges to nobody, and what a grant's own processes hold beyond it (in observe and warn).
+NVML tells per process what is in use. What grants do not explain is outside: memory of other processes,
+memory that NVML charges to nobody, and what a grant's own processes hold beyond it (in observe and warn).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cotenant.hardware.nvml import CardProcess, CardReading
 from cotenant.hardware.slots import ProcessUsage, Usage
@@ -17,8 +17,7 @@ NOISE = 64 << 20
 """Drivers report a few MiB in use on a card that nobody uses: it may still be granted whole."""
 
 
-@dataclass(frozen=True)
-class CardAccount:
+class CardAccount(NamedTuple):
     used: Mapping[str, int]
     """Bytes by id of job."""
     outside: int
@@ -27,7 +26,9 @@ class CardAccount:
     unseen: frozenset[str]
     """Jobs with a process on the card that has no entry in their slot: the shim is not in it."""
     unexplained: int
-    """The part of `outside` that no process answers for. It is high for a moment when somebody allocates meanwhile."""
+    """The part of `outside` that no process answers for. It is high for a moment when somebody allocates
+    meanwhile.
+    """
 
 
 def account(

@@ -1,14 +1,16 @@
 """The one pass that every change of the ledger goes through.
 
-Load, reap, look at the cards, serve the line, write, commit; then wake those who were admitted. Whoever frees room
-makes this pass for everybody in line, so a waiter starts the moment there is room and needs no poll of its own.
+Load, reap, look at the cards, serve the line, write, commit; then wake those who were admitted. Whoever
+frees room makes this pass for everybody in line, so a waiter starts the moment there is room and needs no
+poll of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cotenant.core.errors import BadInput
 from cotenant.core.gpu import GPU
@@ -18,7 +20,7 @@ from cotenant.core.placement import impossible, typical_of, why_not
 from cotenant.core.refusal import Refusal
 from cotenant.hardware import slots
 from cotenant.hardware.nvml import CardReading, with_known
-from cotenant.local import reap, slot_folder, wake
+from cotenant.local import reap, slot_folder
 from cotenant.local.account import NOISE, CardAccount, account
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
@@ -27,8 +29,7 @@ from cotenant.local.processes import ancestors
 from cotenant.local.store import Books
 
 
-@dataclass(frozen=True)
-class Sight:
+class Sight(NamedTuple):
     """The cards and who holds what on them, at one moment."""
 
     readings: tuple[CardReading, ...]
@@ -43,8 +44,7 @@ class Sight:
         return Ledger((r.gpu for r in self.readings), self.outside, (job.grant for job in jobs if job.shares))
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """What became of a job that came to the line: granted if it has shares, else why it waits."""
 
     job: Job
@@ -53,8 +53,9 @@ class Joined:
 
 
 def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
-    """Read the cards after the rows. If memory is in use that nobody answers for, look again: somebody may have
-    allocated between two readings, and the lesser figure is the true one."""
+    """Read the cards after the rows. If memory is in use that nobody answers for, look again: somebody may
+    have allocated between two readings, and the lesser figure is the true one.
+    """
     granted = [job for job in jobs if job.shares]
     sight = _look(machine, granted, known)
     if any(card.unexplained > NOISE for card in sight.accounts.values()):
@@ -63,7 +64,7 @@ def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
             uuid: min(card, sight.accounts.get(uuid, card), key=lambda each: each.outside)
             for uuid, card in again.accounts.items()
         }
-        sight = replace(again, accounts=least)
+        sight = again._replace(accounts=least)
     return sight
 
 
@@ -76,7 +77,8 @@ def settle(machine: Machine) -> None:
 
 
 def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
-    """Come to the line with a demand, and be served at once if there is room. Without `wait` no place is kept.
+    """Come to the line with a demand, and be served at once if there is room. Without `wait` no place is
+    kept.
 
     A name that is taken gets a number behind it if the job may be renamed.
     """
@@ -193,7 +195,10 @@ def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sig
 
 
 def _afterwards(admitted: list[Job], ended: list[Path]) -> None:
-    for job in admitted:
-        wake.ring(job.id)
+    if admitted:
+        from cotenant.local import wake
+
+        for job in admitted:
+            wake.ring(job.id)
     for folder in ended:
         slot_folder.remove(folder)

@@ -19,16 +19,27 @@ SLOT = "/run/cotenant/slot"
 SHIM = "/run/cotenant/libcotenant.so"
 
 _STARTERS = ("run", "create")
+# fmt: off
 _WITH_VALUE = frozenset(
-    "-H --host -c --context --config -l --log-level --tlscacert --tlscert --tlskey --url --connection --root "
-    "--runroot --identity --storage-driver --storage-opt --cgroup-manager --conmon --events-backend --hooks-dir "
-    "--module --network-cmd-path --runtime --runtime-flag --ssh --tmpdir --volumepath -n --namespace -a --address "
-    "--snapshotter --cni-path --cni-netconfpath --data-root --hosts-dir --host-gateway-ip --out --imagestore".split()
+    {
+        "-H", "--host", "-c", "--context", "--config", "-l", "--log-level", "--tlscacert",
+        "--tlscert", "--tlskey",
+        "--url", "--connection", "--root", "--runroot", "--identity", "--storage-driver",
+        "--storage-opt", "--cgroup-manager", "--conmon", "--events-backend", "--hooks-dir",
+        "--module", "--network-cmd-path", "--runtime", "--runtime-flag", "--ssh", "--tmpdir",
+        "--volumepath", "--out", "--imagestore",
+        "-n", "--namespace", "-a", "--address", "--snapshotter", "--cni-path", "--cni-netconfpath",
+        "--data-root", "--hosts-dir", "--host-gateway-ip",
+    }
 )
-"""Options of the engines, before the subcommand, whose value is the next word."""
+"""Options of docker, podman and nerdctl, before the subcommand, whose value is the next word."""
 _SUDO_WITH_VALUE = frozenset(
-    "-u --user -g --group -h --host -p --prompt -C -D --chdir -R --chroot -r -t -T".split()
+    {
+        "-u", "--user", "-g", "--group", "-h", "--host", "-p", "--prompt", "-C", "-D", "--chdir",
+        "-R", "--chroot", "-r", "-t", "-T",
+    }
 )
+# fmt: on
 _WRAPPERS = ("sudo", "doas", "env", "nice", "ionice", "nohup", "time", "exec", "command", "setsid", "stdbuf")
 
 
@@ -52,15 +63,17 @@ def refuse(command: Sequence[str], options: Sequence[str], shim: Path, cards: Ma
     ]
     script = " ".join(["exec", shlex.join(command[: end + 1]), *flags, shlex.join(command[end + 1 :])])
     if any(os.path.basename(word) in ("sudo", "doas") for word in command[:at]):
-        note = "\nsudo drops the environment; here the shell fills in the values before sudo runs, so they arrive."
+        note = "\nsudo drops the environment: here the shell fills in the values before sudo runs."
     else:
         note = ""
     raise BadInput(
-        f"`{engine} {command[end]}` lets a daemon start the container, outside this grant: no limit would hold. "
+        f"`{engine} {command[end]}` lets a daemon start the container, outside this grant: "
+        "no limit would hold. "
         f"Add these flags to it, and let a shell inside the grant fill them in:\n\n"
         f"  {shlex.join(['cotenant', 'run', *options])} -- sh -c {shlex.quote(script)}\n\n"
-        f"The image must use glibc (Alpine does not). Keep it in the foreground (no -d): the grant lasts as long as "
-        f"`{engine} {command[end]}` does, and longer only while a process in the container uses the card.{note}"
+        f"The image must use glibc (Alpine does not). Keep it in the foreground (no -d): the grant lasts "
+        f"as long as `{engine} {command[end]}` does, and longer only while a process in the container uses the "
+        f"card.{note}"
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from cotenant.hardware import mps
 from cotenant.local.job import Job
 
-
 SHIM = "libcotenant.so"
 
 

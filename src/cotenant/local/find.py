@@ -18,4 +18,4 @@ def by_name(jobs: Iterable[Job], name: str) -> Job:
         if job.id == name:
             return job
     present = ", ".join(sorted(job.name for job in known)) or "nothing"
-    raise BadInput(f"nothing named {ascii(name)} runs or waits here: there is {present}")
+    raise BadInput(f"nothing named {name!a} runs or waits here: there is {present}")

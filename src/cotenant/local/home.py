@@ -18,7 +18,7 @@ from pathlib import Path
 from cotenant.core.errors import LedgerUnusable
 
 FOR_ALL = Path("/var/lib/cotenant")
-TMPFS = Path("/dev/shm")
+TMPFS = Path("/dev/shm")  # noqa: S108 -- folders in it are used only if their owner is the right one
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Home:
 
 
 def choose(environ: Mapping[str, str], for_all: Path = FOR_ALL) -> Path:
-    """The folder that COTENANT_HOME names, else the one for all users if root has made it, else the user's own."""
+    """The folder that COTENANT_HOME names, else the one for all users if root has made it, else the user's
+    own.
+    """
     asked = environ.get("COTENANT_HOME")
     if asked:
         return Path(asked).expanduser().absolute()
@@ -95,7 +97,7 @@ def runtime_name(base: Path, uid: int) -> str:
 
 
 def _runtime(base: Path, uid: int, shared: bool, tmpfs: Path) -> Path:
-    """On tmpfs if the folder there belongs to whom the home belongs to (nobody else can have put it there)."""
+    """On tmpfs if the folder there has the home's owner: nobody else can have put it there."""
     folder = tmpfs / runtime_name(base, uid)
     if uid == os.getuid() and tmpfs.is_dir():
         _folder(folder, shared)

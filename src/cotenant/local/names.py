@@ -14,9 +14,7 @@ _INTERPRETER = re.compile(r"(python|pypy|bash|sh|dash|zsh|node|ruby|perl)[0-9.]*
 
 def check(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise BadInput(
-            f"name: {ascii(name[:80])} is not a name: take up to 63 letters, digits, '.', '_' and '-'"
-        )
+        raise BadInput(f"name: {name[:80]!a} is not a name: take up to 63 letters, digits, '.', '_' and '-'")
     return name
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(NamedTuple):
     """What /proc says of one process; `start` is in clock ticks since boot."""
 
     state: str
@@ -24,8 +22,7 @@ class Stat:
         return self.state in "XxZ" and self.threads <= 1
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     pid: int
     start: int
     boot: str

@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cotenant.core.errors import CommandNotFound, NotExecutable
 
@@ -17,8 +17,7 @@ _DEEPEST_SCRIPT = 4
 """As far as the kernel follows scripts that name scripts."""
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     path: str
     obstacle: str | None
     """Why the shim cannot be loaded, in words to show; None if nothing is against it."""

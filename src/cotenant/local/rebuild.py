@@ -9,7 +9,9 @@ from cotenant.local.machine import Machine
 
 
 def rebuild(machine: Machine) -> Path | None:
-    """Where the old file lies now. Slots that live are charged again; those who wait come back to the line themselves."""
+    """Where the old file lies now. Slots that live are charged again; those who wait come back to the line
+    themselves.
+    """
     with machine.store.locked():
         aside = machine.store.set_aside()
     admission.settle(machine)

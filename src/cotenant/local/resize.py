@@ -1,7 +1,7 @@
 """Changing a grant while its command runs.
 
-The ledger never says less than `limits` does: going up it is charged first, going down the limit sinks first and is put
-back if more is in use.
+The ledger never says less than `limits` does: going up it is charged first, going down the limit sinks
+first and is put back if more is in use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`cotenant run`: charge, prepare, start, stand by, release.
 
-The charge is committed before anything is made or started, and every step after it is one that the next comer can undo
-by looking at what lives. So a kill -9 at any instruction loses nothing.
+The charge is committed before anything is made or started, and every step after it is one that the next
+comer can undo by looking at what lives. So a kill -9 at any instruction loses nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, LedgerUnusable, NoRoom
@@ -21,8 +22,7 @@ from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     command: tuple[str, ...]
     demand: Demand
     mode: str = "enforce"
@@ -101,10 +101,10 @@ def _warn(machine: Machine, job: Job, found: program.Program, tell: Callable[[st
         tell(f"compute: not enforced ({job.demand.compute}% is counted, but no MPS daemon runs here)")
     memory = job.demand.memory
     if memory is not None and memory.bytes is not None:
-        share = job.demand.per_card(0)
-        if share < machine.context_bytes:
+        share, context = job.demand.per_card(0), machine.context_bytes
+        if share < context:
             tell(
-                f"{format_bytes(share)} is less than one CUDA context takes ({format_bytes(machine.context_bytes)}): "
+                f"{format_bytes(share)} is less than one CUDA context takes ({format_bytes(context)}): "
                 "programs that use CUDA will fail"
             )
 
@@ -162,7 +162,7 @@ def _give_back(machine: Machine, id: str) -> None:
 def _interruptible() -> Iterator[None]:
     """While nothing runs, a signal ends the waiting, and the line is left properly."""
 
-    def interrupt(number: int, frame: object) -> None:
+    def interrupt(number: int, _frame: object) -> None:
         raise Interrupted(number)
 
     watched = [

@@ -1,6 +1,7 @@
 """A slot's folder as local mode keeps it: beside `limits` and `usage` lies the job's own record.
 
-The record is written before the command starts, so that a lost ledger can be rebuilt from the slots that live.
+The record is written before the command starts, so that a lost ledger can be rebuilt from the slots that
+live.
 """
 
 from __future__ import annotations

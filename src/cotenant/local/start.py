@@ -1,7 +1,8 @@
 """Starting a command so that it cannot run unrecorded.
 
-The child is forked first and waits at a gate. Its identity is recorded, then the gate opens and it becomes the command.
-If the runner dies before that, the gate's pipe closes and the child ends without having run anything.
+The child is forked first and waits at a gate. Its identity is recorded, then the gate opens and it becomes
+the command. If the runner dies before that, the gate's pipe closes and the child ends without having run
+anything.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import signal
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cotenant.core.errors import CommandNotFound, CotenantError, NotExecutable
 
@@ -21,8 +22,7 @@ _CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-@dataclass(frozen=True)
-class Gated:
+class Gated(NamedTuple):
     """A child that waits to become the command."""
 
     pid: int
@@ -79,11 +79,12 @@ def _become(
     os.set_inheritable(keep, True)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
-        os.execve(path, list(arguments), dict(environ))
+        os.execve(path, list(arguments), dict(environ))  # noqa: S606
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    os.execve("/bin/sh", ["sh", path, *arguments[1:]], dict(environ))  # a script without #!, as shells do it
+    # a script without #!, as shells do it
+    os.execve("/bin/sh", ["sh", path, *arguments[1:]], dict(environ))  # noqa: S606
 
 
 def _refused(path: str, number: int) -> CotenantError:

@@ -1,8 +1,8 @@
 """The ledger on disk: SQLite for the rows, one kernel lock for their order.
 
-Whoever changes anything holds an exclusive lock on a file beside the ledger: nobody polls, the kernel wakes the
-next, and a holder that dies lets go. Readers take no lock (WAL) and see the last commit. NORMAL is enough for
-durability: only the machine's own crash can lose a commit, and it ends every command as well.
+Whoever changes anything holds an exclusive lock on a file beside the ledger: nobody polls, the kernel wakes
+the next, and a holder that dies lets go. Readers take no lock (WAL) and see the last commit. NORMAL is
+enough for durability: only the machine's own crash can lose a commit, and it ends every command as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ HISTORY = 64
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS jobs (
-    id TEXT PRIMARY KEY, name TEXT NOT NULL UNIQUE, waiting INTEGER NOT NULL, since REAL NOT NULL, record TEXT NOT NULL
+    id TEXT PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    waiting INTEGER NOT NULL,
+    since REAL NOT NULL,
+    record TEXT NOT NULL
 );
 CREATE INDEX IF NOT EXISTS line ON jobs (since, id) WHERE waiting;
 CREATE TABLE IF NOT EXISTS cards (uuid TEXT PRIMARY KEY, record TEXT NOT NULL);
@@ -106,7 +110,9 @@ class Store:
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Books]:
-        """Alone with the ledger: all that is done to the books is committed at the end, or nothing if it raises."""
+        """Alone with the ledger: all that is done to the books is committed at the end, or nothing if it
+        raises.
+        """
         with _signals_held(), self.locked(), self._plainly():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
@@ -133,7 +139,9 @@ class Store:
             return None if row is None else _job(row[0])
 
     def ahead_of(self, job: Job) -> tuple[int, Job | None]:
-        """How many wait before this one, and who is the first of all; cheap, for those who ask again and again."""
+        """How many wait before this one, and who is the first of all; cheap, for those who ask again and
+        again.
+        """
         with self._plainly():
             line = self._connection()
             (before,) = line.execute(
@@ -205,8 +213,8 @@ class Store:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise LedgerUnusable(
-                f"the ledger {self._home.ledger} was written by a newer Cotenant (version {version}, this one "
-                f"knows {VERSION}): upgrade, or name another folder in COTENANT_HOME"
+                f"the ledger {self._home.ledger} was written by a newer Cotenant (version {version}; this "
+                f"one knows {VERSION}): upgrade, or name another folder in COTENANT_HOME"
             )
         if version < VERSION:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -17,7 +17,9 @@ FORWARDED = frozenset(
         signal.SIGALRM,
     }
 )
-"""Stop and continue are not among them: they stop and continue the runner, and a terminal's reach the command too."""
+"""Stop and continue are not among them: they stop and continue the runner, and a terminal's reach the
+command too.
+"""
 
 _SI_KERNEL = 0x80
 

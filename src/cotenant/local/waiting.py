@@ -1,8 +1,8 @@
 """Waiting in line.
 
-Whoever frees room grants it to the line and rings those who got it, so a waiter mostly sleeps. Two things ring no
-bell: an owner that was killed, and memory given back by processes outside any grant. Only the head of the line looks
-out for these, often; the others look once a second whether they have become the head.
+Whoever frees room grants it to the line and rings those who got it, so a waiter mostly sleeps. Two things
+ring no bell: an owner that was killed, and memory given back by processes outside any grant. Only the head
+of the line looks out for these, often; the others look once a second whether they have become the head.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from cotenant.local.wake import Bell
 HEAD_LOOKS = 0.1
 OTHERS_LOOK = 1.0
 MOST_EFFORT = 10
-"""The head sleeps this many times as long as its look took, so that a slow driver is not asked all the time."""
+"""The head sleeps this many times as long as its look took: a slow driver is not asked all the time."""
 
 
 @dataclass
 class _Notice:
-    """Tells the place in line when it has changed, with figures of that moment; less often the further behind."""
+    """Tells the place in line when it has changed, with figures of that moment; less often the further
+    behind.
+    """
 
     machine: Machine
     tell: Callable[[str], None]

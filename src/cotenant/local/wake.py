@@ -1,7 +1,7 @@
 """Waking somebody who waits in line.
 
-Each waiter listens on a socket with a name but no file, so one that is killed leaves nothing behind. A wake-up that
-is lost does no harm: waiters also look by themselves, only less often.
+Each waiter listens on a socket with a name but no file, so one that is killed leaves nothing behind. A
+wake-up that is lost does no harm: waiters also look by themselves, only less often.
 """
 
 from __future__ import annotations
