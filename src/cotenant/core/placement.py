@@ -123,7 +123,6 @@ def why_not(ledger: Ledger, demand: Demand, held: Mapping[str, str] | None = Non
         demand,
         largest=largest.gpu if largest else None,
         free=largest.free if largest else 0,
-        asked=demand.per_card(largest.gpu.memory) if largest else 0,
         enough=len(open_),
         compute=(most.compute_free, most.gpu) if most else None,
         held=tuple((room.gpu, held[room.gpu.uuid]) for room in enough if room.gpu.uuid in held)

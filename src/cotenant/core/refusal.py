@@ -97,7 +97,6 @@ class NoRoomNow(Refusal):
     largest: GPU | None
     """The card with the largest free room of those that take new grants; None if all of them are sick."""
     free: int
-    asked: int
     enough: int
     """How many cards have room for it."""
     compute: tuple[int, GPU] | None = None
@@ -134,9 +133,9 @@ class NoRoomNow(Refusal):
 
     def _amounts(self) -> tuple[str, str]:
         """What is asked and the largest room, in the terms of the demand."""
-        if self.demand.memory is None or self.demand.memory.percent is None or self.largest is None:
-            return format_apart(self.asked, self.free)
-        size = self.largest.memory
+        if self.demand.memory is None or self.demand.memory.percent is None:
+            return format_apart(self.demand.per_card(0), self.free)
+        size = self.largest.memory if self.largest else 0
         return f"{self.demand.memory} of a card", f"{format_bytes(self.free)} of {format_bytes(size)}"
 
     def _kept_outside(self) -> str:
