@@ -325,4 +325,14 @@ typedef struct CUDA_GRAPH_INSTANTIATE_PARAMS_st {
 
 #define API __attribute__((visibility("default"))) CUresult CUDAAPI
 
+/* Called by other files than their own. */
+API cuCtxGetCurrent(CUcontext *context);
+API cuCtxPopCurrent_v2(CUcontext *context);
+API cuCtxPushCurrent_v2(CUcontext context);
+API cuGraphCreate(CUgraph *graph, unsigned int flags);
+API cuMemcpy3D_v2(const CUDA_MEMCPY3D *c);
+API cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height);
+API cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height);
+API cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height);
+
 #endif

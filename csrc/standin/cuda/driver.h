@@ -188,7 +188,7 @@ void pool_return(struct block *block);
 void pool_release_unused(struct device *device, bool all);
 void pool_forget(struct device *device);
 
-/* graph.c */
+/* exec.c and capture.c */
 void graph_memory_return(struct block *block);
 CUresult capture_allocation(CUstream stream, uint64_t size, CUmemoryPool pool, CUdeviceptr *address);
 CUresult capture_free(CUstream stream, CUdeviceptr address);

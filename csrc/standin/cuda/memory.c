@@ -36,10 +36,12 @@ CUresult memory_allocate(CUdeviceptr *address, uint64_t size, enum kind kind, un
 }
 
 void memory_free_block(struct driver *driver, struct block *block) {
+    if (block->kind == KIND_GRAPH) {
+        graph_memory_return(block);
+        return;
+    }
     if (block->kind == KIND_POOL)
         pool_return(block);
-    else if (block->kind == KIND_GRAPH)
-        graph_memory_return(block);
     else if (block->kind != KIND_HOST)
         device_uncharge_allocation(block->device, block->charged);
     block_give(driver, block);
@@ -65,6 +67,7 @@ static CUresult free_at(CUdeviceptr address, unsigned kinds) {
     driver_lock(driver);
     struct block *block = block_find(driver, address);
     bool found = block && block->address == address && (kinds >> block->kind & 1);
+    found = found && (block->kind != KIND_GRAPH || block->charged);
     if (found)
         memory_free_block(driver, block);
     driver_unlock(driver);

@@ -1,0 +1,313 @@
+/* Virtual memory management: addresses, memory and the mapping between them, each with its own life.
+ * Memory counts from cuMemCreate until it is both released and nowhere mapped. */
+#define _GNU_SOURCE
+#include "driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define POSIX_HANDLE 1
+
+struct physical {
+    uint64_t size;
+    unsigned handles, mappings;
+    int file; /* the memory itself, lazily filled */
+    bool imported;
+    struct device *device;
+    CUmemAllocationProp prop;
+};
+
+struct mapping *mapping_find(struct driver *driver, CUdeviceptr address) {
+    struct mapping *items = driver->mappings.items;
+    for (size_t i = 0; i < driver->mappings.count; i++)
+        if (address - items[i].base < items[i].size)
+            return &items[i];
+    return NULL;
+}
+
+int mapping_device(const struct mapping *mapping) {
+    return mapping->physical->device->index;
+}
+
+static void physical_drop(struct physical *physical) {
+    if (physical->handles || physical->mappings)
+        return;
+    if (!physical->imported)
+        device_uncharge(physical->device, physical->size);
+    close(physical->file);
+    free(physical);
+}
+
+API cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                  CUmemAllocationGranularity_flags option) {
+    (void)option;
+    NEED(granularity && prop && (int)prop->type == 1 && (int)prop->location.type == 1);
+    struct device *device;
+    TRY(device_get(prop->location.id, &device));
+    *granularity = STANDIN_GRANULE;
+    return CUDA_SUCCESS;
+}
+
+API cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(address && size && size % STANDIN_GRANULE == 0 && flags == 0 && (alignment & (alignment - 1)) == 0);
+    uint64_t step = alignment > STANDIN_GRANULE ? alignment : STANDIN_GRANULE;
+    char *map = mmap((void *)(uintptr_t)wish, size + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUdeviceptr start = (CUdeviceptr)(uintptr_t)map, base = round_up(start, step);
+    if (base > start)
+        munmap(map, base - start);
+    if (start + step > base)
+        munmap((void *)(uintptr_t)(base + size), start + step - base);
+    driver_lock(driver);
+    struct reservation *place = list_add(&driver->reservations, sizeof *place);
+    if (place)
+        *place = (struct reservation){base, size};
+    driver_unlock(driver);
+    if (!place) {
+        munmap((void *)(uintptr_t)base, size);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = base;
+    return CUDA_SUCCESS;
+}
+
+static struct reservation *reservation_around(struct driver *driver, CUdeviceptr address, uint64_t size) {
+    struct reservation *items = driver->reservations.items;
+    for (size_t i = 0; i < driver->reservations.count; i++) {
+        uint64_t offset = address - items[i].base;
+        if (offset < items[i].size && size <= items[i].size - offset)
+            return &items[i];
+    }
+    return NULL;
+}
+
+static bool overlaps_mapping(struct driver *driver, CUdeviceptr address, uint64_t size) {
+    struct mapping *items = driver->mappings.items;
+    for (size_t i = 0; i < driver->mappings.count; i++)
+        if (items[i].base < address + size && address < items[i].base + items[i].size)
+            return true;
+    return false;
+}
+
+API cuMemAddressFree(CUdeviceptr address, size_t size) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    driver_lock(driver);
+    struct reservation *found = reservation_around(driver, address, size);
+    if (found && found->base == address && found->size == size && !overlaps_mapping(driver, address, size)) {
+        munmap((void *)(uintptr_t)address, size);
+        list_remove(&driver->reservations, sizeof *found,
+                    (size_t)(found - (struct reservation *)driver->reservations.items));
+        result = CUDA_SUCCESS;
+    }
+    driver_unlock(driver);
+    return result;
+}
+
+static int memory_file(uint64_t size) {
+    int file = (int)syscall(SYS_memfd_create, "standin-memory", 1u /* MFD_CLOEXEC */);
+    if (file >= 0 && ftruncate(file, (off_t)size)) {
+        close(file);
+        return -1;
+    }
+    return file;
+}
+
+API cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                unsigned long long flags) {
+    NEED(handle && prop && flags == 0 && size && size % STANDIN_GRANULE == 0);
+    NEED((int)prop->type == 1 && (int)prop->location.type == 1);
+    struct device *device;
+    TRY(device_get(prop->location.id, &device));
+    if (device->shared->lost)
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    struct driver *driver = driver_get();
+    struct physical *physical = calloc(1, sizeof *physical);
+    if (!physical || (physical->file = memory_file(size)) < 0) {
+        free(physical);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    driver_lock(driver);
+    CUresult result = device_charge(device, size);
+    driver_unlock(driver);
+    if (result != CUDA_SUCCESS) {
+        close(physical->file);
+        free(physical);
+        return result;
+    }
+    physical->size = size;
+    physical->handles = 1;
+    physical->device = device;
+    physical->prop = *prop;
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    return CUDA_SUCCESS;
+}
+
+API cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct physical *physical = (struct physical *)(uintptr_t)handle;
+    NEED(physical);
+    driver_lock(driver);
+    bool held = physical->handles > 0;
+    if (held) {
+        physical->handles--;
+        physical_drop(physical);
+    }
+    driver_unlock(driver);
+    return held ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+             unsigned long long flags) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    struct physical *physical = (struct physical *)(uintptr_t)handle;
+    NEED(physical && size && flags == 0 && size % STANDIN_GRANULE == 0 && offset % STANDIN_GRANULE == 0);
+    NEED(offset <= physical->size && size <= physical->size - offset);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    driver_lock(driver);
+    if (reservation_around(driver, address, size) && !overlaps_mapping(driver, address, size)) {
+        void *map = mmap((void *)(uintptr_t)address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+                         physical->file, (off_t)offset);
+        struct mapping *place = map == MAP_FAILED ? NULL : list_add(&driver->mappings, sizeof *place);
+        result = place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+        if (place) {
+            madvise(map, size, MADV_DONTFORK);
+            *place = (struct mapping){address, size, offset, physical, 0};
+            physical->mappings++;
+        }
+    }
+    driver_unlock(driver);
+    return result;
+}
+
+/* A range takes all mappings that lie in it, and no part of one. */
+API cuMemUnmap(CUdeviceptr address, size_t size) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    bool found = false, part = false;
+    driver_lock(driver);
+    struct mapping *items = driver->mappings.items;
+    for (size_t i = 0; i < driver->mappings.count; i++) {
+        bool overlap = items[i].base < address + size && address < items[i].base + items[i].size;
+        bool whole = items[i].base >= address && items[i].base + items[i].size <= address + size;
+        found |= whole;
+        part |= overlap && !whole;
+    }
+    for (size_t i = driver->mappings.count; found && !part && i-- > 0;) {
+        struct mapping mapping = items[i];
+        if (mapping.base < address || mapping.base >= address + size)
+            continue;
+        mmap((void *)(uintptr_t)mapping.base, mapping.size, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        list_remove(&driver->mappings, sizeof mapping, i);
+        mapping.physical->mappings--;
+        physical_drop(mapping.physical);
+    }
+    driver_unlock(driver);
+    return found && !part ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *access, size_t count) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(access && count);
+    bool found = false;
+    driver_lock(driver);
+    struct mapping *items = driver->mappings.items;
+    for (size_t i = 0; i < driver->mappings.count; i++)
+        for (size_t j = 0; j < count && items[i].base >= address && items[i].base < address + size; j++)
+            if (access[j].location.id == mapping_device(&items[i])) {
+                items[i].access = (unsigned)access[j].flags;
+                found = true;
+            }
+    driver_unlock(driver);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr address) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(flags && location);
+    driver_lock(driver);
+    struct mapping *mapping = mapping_find(driver, address);
+    if (mapping)
+        *flags = mapping_device(mapping) == location->id ? mapping->access : 0;
+    driver_unlock(driver);
+    return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(handle);
+    driver_lock(driver);
+    struct mapping *mapping = mapping_find(driver, (CUdeviceptr)(uintptr_t)address);
+    if (mapping) {
+        mapping->physical->handles++;
+        *handle = (CUmemGenericAllocationHandle)(uintptr_t)mapping->physical;
+    }
+    driver_unlock(driver);
+    return mapping ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle) {
+    struct physical *physical = (struct physical *)(uintptr_t)handle;
+    NEED(prop && physical);
+    *prop = physical->prop;
+    return CUDA_SUCCESS;
+}
+
+API cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                                 unsigned long long flags) {
+    struct physical *physical = (struct physical *)(uintptr_t)handle;
+    NEED(out && physical && flags == 0 && (int)type == POSIX_HANDLE);
+    NEED((int)physical->prop.requestedHandleTypes & POSIX_HANDLE);
+    int copy = dup(physical->file);
+    if (copy < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *(int *)out = copy;
+    return CUDA_SUCCESS;
+}
+
+/* The memory stays the exporter's: it counts there, as long as that process has it. */
+API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
+                                   CUmemAllocationHandleType type) {
+    struct device *device;
+    struct stat info;
+    TRY(device_get(0, &device));
+    NEED(handle && (int)type == POSIX_HANDLE);
+    int file = dup((int)(intptr_t)os_handle);
+    struct physical *physical = file < 0 ? NULL : calloc(1, sizeof *physical);
+    if (!physical || fstat(file, &info)) {
+        free(physical);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    physical->size = (uint64_t)info.st_size;
+    physical->handles = 1;
+    physical->imported = true;
+    physical->file = file;
+    physical->device = device;
+    physical->prop.type = 1;
+    physical->prop.location.type = 1;
+    physical->prop.requestedHandleTypes = POSIX_HANDLE;
+    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,353 @@
+"""The stand-in driver from Python's side: describe cards, make its shared file, watch and disturb it.
+
+The stand-in plays the CUDA driver and NVML on machines without cards. Its users meet in one file; this module
+makes that file and reads it without going through NVML, so that it can judge what others report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import re
+import struct
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.units import format_bytes, parse_bytes
+from cotenant.hardware import libraries, standin_layout
+from cotenant.hardware.standin_models import MIB, MODELS, Model, Profile, sized
+
+CONTEXT_BYTES = 256 * MIB
+LAUNCH_SECONDS = 20e-6
+CUDA_VERSION = 13000
+DRIVER_VERSION = "580.95.05"
+VARIABLE = "COTENANT_STANDIN"
+"""Names the shared file to the stand-in's libraries."""
+
+_FORMS = "2xA100-80GB,1xT4 or 4x16GiB, with MIG instances as 1xA100-80GB/3g.40gb+2g.20gb"
+_UUIDS = uuid.UUID("5d0b0a9c-9f5f-4b5e-8f6c-0d8d5d3c8d11")
+_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?[KMGT]i?B?", re.IGNORECASE | re.ASCII)
+_LARGEST = 1 << 46
+_FLOCK = "hhqqi4x"
+
+
+@dataclass(frozen=True, slots=True)
+class CardSpec:
+    """One card as a SPEC describes it."""
+
+    model: Model
+    instances: tuple[tuple[str, Profile], ...] = ()
+    """MIG instances by the name of their profile; without any the card is used as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandInCard:
+    uuid: str
+    name: str
+    capacity: int
+    """Bytes that programs can get: the total less the driver's reserve."""
+    parent: str | None
+    lost: bool
+    used: int
+    peak: int
+    """The most that has been in use at one time, ended processes included."""
+    launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class StandInProcess:
+    pid: int | None
+    """As this process would call it; None if it cannot see that process."""
+    name: str
+    used: Mapping[str, int]
+    """Bytes by card UUID, contexts included."""
+    context: Mapping[str, int]
+    """Of these, contexts."""
+
+
+def parse_spec(text: str) -> tuple[CardSpec, ...]:
+    """`2xA100-80GB,1xT4` and the like."""
+    cards: list[CardSpec] = []
+    for part in text.split(","):
+        cards += _parse_part(part.strip(), text)
+    places = sum(1 + len(card.instances) for card in cards)
+    if places > standin_layout.CARDS:
+        raise BadInput(f"simulated cards: {text!r} is {places} GPUs, at most {standin_layout.CARDS} can be simulated")
+    return tuple(cards)
+
+
+def _parse_part(part: str, text: str) -> list[CardSpec]:
+    match = re.fullmatch(r"(?:([0-9]{1,4})[xX])?([^/]+)(?:/(.*))?", part)
+    if match is None:
+        raise BadInput(f"simulated cards: {part!r} in {text!r} is not understood, write {_FORMS}")
+    count = 1 if match[1] is None else int(match[1])
+    if count < 1:
+        raise BadInput(f"simulated cards: {part!r} in {text!r} is no card at all, write {_FORMS}")
+    model = _parse_model(match[2])
+    instances = () if match[3] is None else _parse_instances(model, match[3])
+    return [CardSpec(model, instances)] * count
+
+
+def _parse_model(text: str) -> Model:
+    known = {name.lower(): model for name, model in MODELS.items()}
+    if text.lower() in known:
+        return known[text.lower()]
+    if not _SIZE.fullmatch(text):
+        raise BadInput(
+            f"simulated cards: no model {text!r}, the models are {', '.join(MODELS)}; a size such as 16GiB will do too"
+        )
+    size = parse_bytes(text, "simulated cards")
+    if not 64 * MIB <= size <= _LARGEST:
+        raise BadInput(f"simulated cards: {text} is not between 64Mi and {format_bytes(_LARGEST)}")
+    return sized(size, text)
+
+
+def _parse_instances(model: Model, text: str) -> tuple[tuple[str, Profile], ...]:
+    if not model.profiles:
+        raise BadInput(f"simulated cards: {model.name} cannot be cut into MIG instances")
+    names = [name.strip().lower() for name in text.split("+")]
+    for name in names:
+        if name not in model.profiles:
+            raise BadInput(
+                f"simulated cards: {model.name} has no MIG profile {name!r}, it has {', '.join(model.profiles)}"
+            )
+    profiles = tuple((name, model.profiles[name]) for name in names)
+    if sum(p.slices for _, p in profiles) > 7 or sum(p.memory_slices for _, p in profiles) > 8:
+        raise BadInput(f"simulated cards: {text} is more than one {model.name} can be cut into")
+    return profiles
+
+
+def create(
+    path: Path,
+    specs: tuple[CardSpec, ...],
+    context_bytes: int = CONTEXT_BYTES,
+    launch_seconds: float = LAUNCH_SECONDS,
+) -> None:
+    """Make the shared file. If it is there already, with these cards, it is left as it is.
+
+    It appears whole or not at all, and of several who try at once one wins.
+    """
+    state = _image(specs, context_bytes, launch_seconds)
+    with contextlib.suppress(FileExistsError):
+        _publish(path, state)
+        return
+    with path.open("rb") as file:
+        found = file.read(standin_layout.State.process.offset)
+    cards = [bytes(state)[o : o + 176] for o in _card_offsets()]
+    if [found[o : o + 176] for o in _card_offsets()] != cards or found[:12] != bytes(state)[:12]:
+        raise CotenantError(f"{path} describes other cards or is of another version: remove it once nothing uses it")
+
+
+def _publish(path: Path, state: bytes) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        os.fchmod(descriptor, 0o666)  # all users of the machine share its cards
+        os.write(descriptor, state)
+        os.ftruncate(descriptor, _size())
+        os.link(fresh, path)
+    finally:
+        os.close(descriptor)
+        fresh.unlink()
+
+
+def _size() -> int:
+    import ctypes
+
+    return ctypes.sizeof(standin_layout.State)
+
+
+def _card_offsets() -> list[int]:
+    first = standin_layout.State.card.offset
+    return [first + i * 2048 for i in range(standin_layout.CARDS)]
+
+
+def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: float) -> bytes:
+    """The file's beginning, up to the processes."""
+    state = standin_layout.State()
+    state.magic = standin_layout.MAGIC
+    state.abi = standin_layout.ABI
+    state.size = _size()
+    state.cuda_version = CUDA_VERSION
+    state.driver_version = DRIVER_VERSION.encode()
+    place = 0
+    for ordinal, spec in enumerate(specs):
+        model, whole = spec.model, place
+        _fill(state.card[place], model, context_bytes, launch_seconds)
+        state.card[place].uuid = f"GPU-{_uuid(f'card {ordinal}')}".encode()
+        state.card[place].ordinal = ordinal
+        place += 1
+        for number, (profile_name, profile) in enumerate(spec.instances):
+            card = state.card[place]
+            _fill(card, model, context_bytes, launch_seconds)
+            card.uuid = f"MIG-{_uuid(f'card {ordinal} instance {number}')}".encode()
+            card.name = f"{model.name} MIG {profile_name}".encode()
+            card.total, card.reserved = profile.memory, 0
+            card.multiprocessors, card.slices = profile.multiprocessors, profile.slices
+            card.parent, card.instance, card.ordinal = whole + 1, number + 1, number
+            place += 1
+    state.cards = place
+    return bytes(state)[: standin_layout.State.process.offset]
+
+
+def _fill(card: standin_layout.Card, model: Model, context_bytes: int, launch_seconds: float) -> None:
+    card.name = model.name.encode()
+    card.total, card.reserved = model.total, model.reserved
+    card.context_bytes = context_bytes
+    card.launch_ns = round(launch_seconds * 1e9)
+    card.major, card.minor = model.capability
+    card.multiprocessors = model.multiprocessors
+    card.mig_capable = bool(model.profiles)
+    card.power_limit = model.watts * 1000
+
+
+def _uuid(text: str) -> uuid.UUID:
+    return uuid.uuid5(_UUIDS, text)
+
+
+def environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` and what makes a program's CUDA and NVML libraries be the stand-in's."""
+    folder = str(libraries.standin_folder())
+    before = base.get("LD_LIBRARY_PATH", "")
+    folders = [folder, *(f for f in before.split(":") if f and f != folder)]
+    return {**base, VARIABLE: str(path), "LD_LIBRARY_PATH": ":".join(folders)}
+
+
+class StandIn:
+    """Reads the shared file while programs use it, and does to its cards what happens to real ones."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("r+b", buffering=0)
+        except OSError as error:
+            raise CotenantError(f"{path} is no stand-in driver's file: {error.strerror}") from error
+        if os.fstat(self._file.fileno()).st_size != _size():
+            raise CotenantError(f"{path} is no stand-in driver's file of this version")
+        self._state = standin_layout.State.from_buffer(mmap.mmap(self._file.fileno(), _size()))
+        if self._state.magic != standin_layout.MAGIC or self._state.abi != standin_layout.ABI:
+            raise CotenantError(f"{path} is no stand-in driver's file of this version")
+
+    def cards(self) -> tuple[StandInCard, ...]:
+        return tuple(self._card(i) for i in range(self._state.cards))
+
+    def used(self, uuid: str) -> int:
+        """Bytes that living processes hold on this card."""
+        return self._card(self._index(uuid)).used
+
+    def processes(self) -> tuple[StandInProcess, ...]:
+        """Living processes that hold memory on a card."""
+        found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
+        for index in range(self._state.cards):
+            uuid = self._uuid(index)
+            for entry, used, context in self._holders(index):
+                by_card = found.setdefault(entry, ({}, {}))
+                by_card[0][uuid], by_card[1][uuid] = used, context
+        return tuple(
+            StandInProcess(self._pid(entry), self._state.process[entry].name.decode(errors="replace"), used, context)
+            for entry, (used, context) in sorted(found.items())
+        )
+
+    def fail(self, uuid: str) -> None:
+        """The card falls off the bus; its MIG instances with it."""
+        self._set_lost(uuid, 1)
+
+    def recover(self, uuid: str) -> None:
+        self._set_lost(uuid, 0)
+
+    def add_ecc_errors(self, uuid: str, corrected: int = 0, uncorrected: int = 0) -> None:
+        card = self._state.card[self._index(uuid)]
+        with self._controlling():
+            card.ecc_corrected += corrected
+            card.ecc_uncorrected += uncorrected
+
+    def post_xid(self, uuid: str, code: int) -> None:
+        """An event for whoever listens by NVML."""
+        card = self._state.card[self._index(uuid)]
+        with self._controlling():
+            slot = card.xid[card.xid_count % standin_layout.XIDS]
+            slot.code, slot.time = code, time.monotonic_ns()
+            card.xid_count += 1
+
+    def set_launch_seconds(self, seconds: float) -> None:
+        for index in range(self._state.cards):
+            self._state.card[index].launch_ns = round(seconds * 1e9)
+
+    def _set_lost(self, uuid: str, lost: int) -> None:
+        index = self._index(uuid)
+        for other in range(self._state.cards):
+            if other == index or self._state.card[other].parent == index + 1:
+                self._state.card[other].lost = lost
+
+    def _index(self, uuid: str) -> int:
+        for index in range(self._state.cards):
+            if self._uuid(index) == uuid:
+                return index
+        raise BadInput(f"no simulated card {uuid!r}: there are {', '.join(c.uuid for c in self.cards())}")
+
+    def _uuid(self, index: int) -> str:
+        return str(self._state.card[index].uuid.decode())
+
+    def _card(self, index: int) -> StandInCard:
+        card = self._state.card[index]
+        launches = sum(self._state.process[i].use[index].launches for i in range(self._state.high))
+        return StandInCard(
+            uuid=self._uuid(index),
+            name=card.name.decode(),
+            capacity=card.total - card.reserved,
+            parent=self._uuid(card.parent - 1) if card.parent else None,
+            lost=bool(card.lost),
+            used=sum(used for _, used, _ in self._holders(index)),
+            peak=card.peak,
+            launches=launches,
+        )
+
+    def _holders(self, index: int) -> list[tuple[int, int, int]]:
+        """(entry, bytes, of these contexts) of living processes, all as of one moment."""
+        card = self._state.card[index]
+        for _ in range(10_000):
+            version = card.version
+            uses = [(i, self._state.process[i].use[index]) for i in range(self._state.high)]
+            found = [(i, int(use.used), int(use.context)) for i, use in uses if use.used]
+            if card.version == version and version % 2 == 0:
+                break
+            time.sleep(0)
+        return [holder for holder in found if self._alive(holder[0])]
+
+    def _alive(self, entry: int) -> bool:
+        probe = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, standin_layout.LOCK_PROCESS + entry, 1, 0)
+        answer = fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_GETLK, probe)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+    def _pid(self, entry: int) -> int | None:
+        process = self._state.process[entry]
+        pid = int(process.pid)
+        if process.namespace == os.stat("/proc/self/ns/pid").st_ino:
+            return pid
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                line = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:"))
+                if int(line.split()[-1]) == pid and _started(status.parent) == process.started:
+                    return int(status.parent.name)
+        return None
+
+    @contextlib.contextmanager
+    def _controlling(self) -> Iterator[None]:
+        """Several controllers take turns."""
+        lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, standin_layout.LOCK_CONTROL, 1, 0)
+        fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLKW, lock)
+        try:
+            yield
+        finally:
+            none = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, standin_layout.LOCK_CONTROL, 1, 0)
+            fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLK, none)
+
+
+def _started(process: Path) -> int:
+    """When a process began, in clock ticks since boot: what tells a pid from its next use."""
+    return int((process / "stat").read_text().rsplit(")", 1)[1].split()[19])

@@ -1,0 +1,99 @@
+"""The stand-in's shared file, word for word as csrc/standin/state.h has it (a test compares the two)."""
+
+from __future__ import annotations
+
+import ctypes
+
+MAGIC = b"COTSTAND"
+ABI = 1
+CARDS = 64
+PROCESSES = 1024
+XIDS = 16
+LOCK_CONTROL = (1 << 40) + 1
+LOCK_PROCESS = 1 << 41
+
+_u64 = ctypes.c_uint64
+
+
+class Sample(ctypes.Structure):
+    _fields_ = [("time", _u64), ("busy", _u64)]
+
+
+class Xid(ctypes.Structure):
+    _fields_ = [("code", _u64), ("time", _u64)]
+
+
+class Card(ctypes.Structure):
+    _fields_ = [
+        ("uuid", ctypes.c_char * 80),
+        ("name", ctypes.c_char * 96),
+        ("total", _u64),
+        ("reserved", _u64),
+        ("context_bytes", _u64),
+        ("launch_ns", _u64),
+        ("major", _u64),
+        ("minor", _u64),
+        ("multiprocessors", _u64),
+        ("parent", _u64),
+        ("slices", _u64),
+        ("instance", _u64),
+        ("mig_capable", _u64),
+        ("lost", _u64),
+        ("ecc_corrected", _u64),
+        ("ecc_uncorrected", _u64),
+        ("power_limit", _u64),
+        ("ordinal", _u64),
+        ("xid_count", _u64),
+        ("xid", Xid * XIDS),
+        ("lock", ctypes.c_ubyte * 64),
+        ("version", _u64),
+        ("used", _u64),
+        ("peak", _u64),
+        ("busy", _u64),
+        ("busy_until", _u64),
+        ("samples", _u64),
+        ("sample", Sample * 64),
+        ("pad", ctypes.c_ubyte * 344),
+    ]
+
+
+class Use(ctypes.Structure):
+    _fields_ = [
+        ("used", _u64),
+        ("context", _u64),
+        ("launches", _u64),
+        ("busy", _u64),
+        ("busy_until", _u64),
+        ("samples", _u64),
+        ("spare", _u64 * 2),
+        ("sample", Sample * 16),
+    ]
+
+
+class Process(ctypes.Structure):
+    _fields_ = [
+        ("pid", _u64),
+        ("namespace", _u64),
+        ("started", _u64),
+        ("generation", _u64),
+        ("name", ctypes.c_char * 32),
+        ("spare", _u64 * 8),
+        ("use", Use * CARDS),
+    ]
+
+
+class State(ctypes.Structure):
+    _fields_ = [
+        ("magic", ctypes.c_char * 8),
+        ("abi", ctypes.c_uint32),
+        ("cards", ctypes.c_uint32),
+        ("size", _u64),
+        ("cuda_version", _u64),
+        ("driver_version", ctypes.c_char * 32),
+        ("mutexes", _u64),
+        ("high", _u64),
+        ("lock", ctypes.c_ubyte * 64),
+        ("pad", ctypes.c_ubyte * 3952),
+        ("card", Card * CARDS),
+        ("process", Process * PROCESSES),
+    ]

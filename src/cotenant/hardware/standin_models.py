@@ -1,0 +1,106 @@
+"""The cards that the stand-in driver can play, with the figures of the real ones.
+
+`total` is what nvidia-smi shows, `reserved` what of it the driver keeps, so that the difference is what programs
+see as the card's memory. MIG profiles are those of NVIDIA's MIG user guide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A size of MIG instance that a model can be cut into."""
+
+    memory: int
+    """Bytes."""
+    slices: int
+    """Of the card's 7 compute slices."""
+    memory_slices: int
+    """Of the card's 8 memory slices."""
+    multiprocessors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    name: str
+    """As the driver calls it."""
+    total: int
+    reserved: int
+    capability: tuple[int, int]
+    multiprocessors: int
+    watts: int
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+
+
+def _profiles(rows: str, slice_sms: int) -> dict[str, Profile]:
+    """From lines of `name, memory in MiB, memory slices`; the name begins with the compute slices."""
+    found = {}
+    for row in rows.strip().splitlines():
+        name, mib, memory_slices = row.split()
+        slices = int(name[0])
+        found[name] = Profile(int(mib) * MIB, slices, int(memory_slices), slices * slice_sms)
+    return found
+
+
+_A100_40 = """
+1g.5gb   4864 1
+1g.10gb  9856 2
+2g.10gb  9984 2
+3g.20gb 20096 4
+4g.20gb 20096 4
+7g.40gb 40320 8
+"""
+_A100_80 = """
+1g.10gb  9728 1
+1g.20gb 19968 2
+2g.20gb 19968 2
+3g.40gb 40192 4
+4g.40gb 40192 4
+7g.80gb 80640 8
+"""
+_H100_80 = """
+1g.10gb  9984 1
+1g.20gb 20096 2
+2g.20gb 20096 2
+3g.40gb 40448 4
+4g.40gb 40448 4
+7g.80gb 81000 8
+"""
+_H200 = """
+1g.18gb   16384 1
+1g.35gb   33280 2
+2g.35gb   33280 2
+3g.71gb   71168 4
+4g.71gb   71168 4
+7g.141gb 143000 8
+"""
+
+MODELS: Mapping[str, Model] = {
+    "A10": Model("NVIDIA A10", 23028 * MIB, 307 * MIB, (8, 6), 72, 150),
+    "A100-40GB": Model(
+        "NVIDIA A100-SXM4-40GB", 40960 * MIB, 424 * MIB, (8, 0), 108, 400, _profiles(_A100_40, 14)
+    ),
+    "A100-80GB": Model(
+        "NVIDIA A100-SXM4-80GB", 81920 * MIB, 768 * MIB, (8, 0), 108, 400, _profiles(_A100_80, 14)
+    ),
+    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 551 * MIB, (9, 0), 132, 700, _profiles(_H100_80, 16)),
+    "H200": Model("NVIDIA H200", 143771 * MIB, 616 * MIB, (9, 0), 132, 700, _profiles(_H200, 16)),
+    "L4": Model("NVIDIA L4", 23034 * MIB, 455 * MIB, (8, 9), 58, 72),
+    "L40S": Model("NVIDIA L40S", 46068 * MIB, 582 * MIB, (8, 9), 142, 350),
+    "P100": Model("Tesla P100-PCIE-16GB", 16384 * MIB, 105 * MIB, (6, 0), 56, 250),
+    "RTX-3090": Model("NVIDIA GeForce RTX 3090", 24576 * MIB, 318 * MIB, (8, 6), 82, 350),
+    "RTX-4090": Model("NVIDIA GeForce RTX 4090", 24564 * MIB, 347 * MIB, (8, 9), 128, 450),
+    "T4": Model("Tesla T4", 15360 * MIB, 430 * MIB, (7, 5), 40, 70),
+    "V100-16GB": Model("Tesla V100-SXM2-16GB", 16384 * MIB, 236 * MIB, (7, 0), 80, 300),
+    "V100-32GB": Model("Tesla V100-SXM2-32GB", 32768 * MIB, 266 * MIB, (7, 0), 80, 300),
+}
+
+
+def sized(memory: int, label: str) -> Model:
+    """A card of no real model: all of its memory is there for programs."""
+    return Model(f"NVIDIA Stand-in {label}", memory, 0, (8, 0), 108, 400)
