@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -75,9 +76,17 @@ def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
     return Machine(
         home=place,
         store=Store(place),
-        cards=Nvml(libraries.standin() / "libnvidia-ml.so.1", {"COTENANT_STANDIN": str(place.standin)}),
+        cards=Nvml(libraries.standin_nvml(), {"COTENANT_STANDIN": str(place.standin)}),
         shim=libraries.shim(),
-        context_bytes=standin.StandIn(place.standin).context_bytes,
+        context_bytes=_context_bytes(place.standin),
         patience=patience,
         card_environment={**cards, "COTENANT_SIMULATE": spec},
     )
+
+
+def _context_bytes(state: Path) -> int:
+    from cotenant.hardware.standin_layout import Card, State
+
+    with state.open("rb") as file:
+        file.seek(State.card.offset + Card.context_bytes.offset)
+        return int.from_bytes(file.read(8), "little")

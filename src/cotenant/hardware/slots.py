@@ -36,7 +36,8 @@ _USAGE_HEAD = 4096
 _PROCESS = struct.Struct(f"<5Q88x{CARDS}Q{CARDS}Q128x")
 _USAGE_SIZE = _USAGE_HEAD + _PROCESS.size * PROCESSES
 _CLOSED = 80
-_TOTALS = struct.Struct("<6Q")
+TOTALS = ("closed", "high", "denied", "over", "last_launch", "last_alloc")
+_TOTALS = struct.Struct(f"<{len(TOTALS)}Q")
 _PEAK_AT = 256
 _PEAK = struct.Struct(f"<{CARDS}Q")
 

@@ -13,6 +13,7 @@ from cotenant.core.errors import CommandNotFound, NotExecutable
 
 _ELF_64 = b"\x7fELF\x02"
 _PT_INTERP = 3
+_SEGMENT = struct.Struct("<IIQQQQ16x")
 _DEEPEST_SCRIPT = 4
 """As far as the kernel follows scripts that name scripts."""
 
@@ -95,9 +96,11 @@ def _interpreter(head: bytes, fd: int) -> str | None:
     """The dynamic loader that the program names; None if it names none (static, also static-pie)."""
     (offset,) = struct.unpack_from("<Q", head, 32)
     size, count = struct.unpack_from("<HH", head, 54)
+    if size != _SEGMENT.size or offset >= 1 << 32:
+        raise struct.error("not an executable")
     table = os.pread(fd, size * count, offset)
     for at in range(0, size * count, size):
-        kind, _flags, start, _address, _physical, length = struct.unpack_from("<IIQQQQ", table, at)
+        kind, _flags, start, _address, _physical, length = _SEGMENT.unpack_from(table, at)
         if kind == _PT_INTERP:
-            return os.pread(fd, length, start).rstrip(b"\0").decode(errors="replace")
+            return os.pread(fd, min(length, 4096), min(start, 1 << 62)).rstrip(b"\0").decode(errors="replace")
     return None

@@ -1,0 +1,205 @@
+"""Slots as the machine's side writes and reads them, and that they agree with the C header."""
+
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cotenant.core.errors import BadInput
+from cotenant.hardware import slots
+from cotenant.hardware.slots import CardLimit, Limits
+
+HEADER = Path(__file__).parents[2] / "csrc" / "include" / "cotenant_slot.h"
+GIB = 1 << 30
+
+
+def limits(*cards, mode="enforce"):
+    return Limits("abc123", mode, tuple(CardLimit(uuid, size, 256 << 20) for uuid, size in cards))
+
+
+@pytest.fixture
+def slot(tmp_path):
+    folder = tmp_path / "slot"
+    slots.create(folder, limits(("GPU-a", 4 * GIB), ("GPU-b", 2 * GIB)))
+    return folder
+
+
+def take_entry(folder, index, pid, used, *, last_launch=0):
+    """Write an entry as the shim does, and hold its lock by the descriptor returned."""
+    fd = os.open(folder / "usage", os.O_RDWR)
+    lock = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, (1 << 40) + index, 1, 0)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+    os.pwrite(fd, struct.pack("<QQ", pid, last_launch), 4096 + 512 * index)
+    os.pwrite(fd, struct.pack(f"<{len(used)}Q", *used), 4096 + 512 * index + 128)
+    os.pwrite(fd, struct.pack("<Q", index + 1), 88)
+    return fd
+
+
+def test_layout_is_that_of_the_header(tmp_path):
+    """The compiler checks our figures against the header itself, so that neither side can drift."""
+    sizes = {
+        "cot_limits": slots._LIMITS_SIZE,
+        "cot_usage": slots._USAGE_SIZE,
+        "cot_process": slots._PROCESS.size,
+    }
+    offsets = {
+        "cot_limits": {
+            "abi": 8,
+            "cards": 12,
+            "owner": 16,
+            "mode": 80,
+            "granule": 88,
+            "card": slots._LIMITS_HEAD,
+        },
+        "cot_card_limit": {"bytes": slots._LIMIT_BYTES, "context_bytes": slots._LIMIT_BYTES + 8},
+        "cot_usage": {
+            **{name: slots._CLOSED + 8 * at for at, name in enumerate(slots.TOTALS)},
+            "peak": slots._PEAK_AT,
+            "process": slots._USAGE_HEAD,
+        },
+        "cot_process": {"pid": 0, "last_launch": 8, "last_alloc": 16, "used": 128},
+    }
+    checks = [f'_Static_assert(sizeof(struct {name}) == {size}, "{name}");' for name, size in sizes.items()]
+    checks += [
+        f'_Static_assert(offsetof(struct {name}, {field}) == {offset}, "{field}");'
+        for name, fields in offsets.items()
+        for field, offset in fields.items()
+    ]
+    source = tmp_path / "layout.c"
+    source.write_text("\n".join(["#include <stddef.h>", f'#include "{HEADER}"', *checks]))
+    compiler = [
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        "x86_64-linux-gnu.2.17",
+        "-c",
+        "-o",
+        tmp_path / "x.o",
+    ]
+    compiled = subprocess.run([*compiler, source], capture_output=True, text=True, check=False)
+    assert compiled.returncode == 0, compiled.stderr
+
+
+def test_constants_are_those_of_the_header():
+    text = HEADER.read_text()
+    found = dict(re.findall(r"#define COT_(\w+) \(?([0-9a-z< ]+)\)?\n", text))
+    assert int(found["ABI"].rstrip("u")) == slots.ABI
+    assert int(found["CARDS"]) == slots.CARDS
+    assert int(found["PROCESSES"]) == slots.PROCESSES
+    assert found["LOCK_PROCESS"] == "1ull << 40"
+    assert found["LOCK_OWNER"] == "1ull << 41"
+    assert re.search(r"COT_OBSERVE = 0, COT_WARN = 1, COT_ENFORCE = 2", text)
+
+
+def test_limits_come_back_as_written(slot):
+    assert slots.read_limits(slot) == limits(("GPU-a", 4 * GIB), ("GPU-b", 2 * GIB))
+
+
+@pytest.mark.parametrize("mode", slots.MODES)
+def test_every_mode_survives(mode):
+    assert slots.decode(slots.encode(limits(("GPU-a", 1), mode=mode))).mode == mode
+
+
+def test_more_cards_than_a_slot_holds_are_bad_input():
+    with pytest.raises(BadInput, match="17 GPUs"):
+        slots.encode(limits(*((f"GPU-{n}", 1) for n in range(17))))
+
+
+@pytest.mark.parametrize("damage", [b"", b"COTLIMIT", b"x" * slots._LIMITS_SIZE])
+def test_damaged_limits_are_told(slot, damage):
+    (slot / "limits").write_bytes(damage)
+    with pytest.raises(slots.SlotUnusable):
+        slots.read_limits(slot)
+
+
+def test_limits_of_another_version_are_told(slot):
+    data = bytearray((slot / "limits").read_bytes())
+    data[8] = 9
+    (slot / "limits").write_bytes(data)
+    with pytest.raises(slots.SlotUnusable, match="version 1"):
+        slots.read_limits(slot)
+
+
+def test_usage_of_another_version_is_told(slot):
+    with open(slot / "usage", "r+b") as file:
+        file.seek(8)
+        file.write(struct.pack("<I", 2))
+    with pytest.raises(slots.SlotUnusable, match="version 1"):
+        slots.read_usage(slot)
+
+
+def test_usage_counts_the_living_only(slot):
+    one = take_entry(slot, 0, 100, (10, 20), last_launch=7)
+    two = take_entry(slot, 1, 200, (1, 2), last_launch=9)
+    usage = slots.read_usage(slot)
+    assert [process.pid for process in usage.processes] == [100, 200]
+    assert (usage.used(0), usage.used(1)) == (11, 22)
+    os.close(two)
+    usage = slots.read_usage(slot)
+    assert [process.pid for process in usage.processes] == [100]
+    assert usage.used(0) == 10
+    assert usage.last_active == 9, "what a dead process did last still counts as activity"
+    os.close(one)
+
+
+def test_a_held_slot_cannot_be_closed(slot):
+    held = slots.hold(slot)
+    assert slots.is_held(slot)
+    assert not slots.close(slot)
+    os.close(held)
+    assert not slots.is_held(slot)
+    assert slots.close(slot)
+    assert struct.unpack("<Q", (slot / "usage").read_bytes()[80:88]) == (1,)
+
+
+def test_a_process_in_the_slot_keeps_it_open(slot):
+    entry = take_entry(slot, 3, 100, (1,))
+    assert not slots.close(slot)
+    os.close(entry)
+    assert slots.close(slot)
+
+
+def test_a_child_that_inherits_the_descriptor_keeps_the_slot(slot):
+    held = slots.hold(slot)
+    child = subprocess.Popen(["sleep", "30"], pass_fds=[held])
+    os.close(held)
+    try:
+        assert not slots.close(slot)
+    finally:
+        child.kill()
+        child.wait()
+    assert slots.close(slot)
+
+
+def test_the_held_descriptor_is_inheritable_and_out_of_the_way(slot):
+    held = slots.hold(slot)
+    assert held >= 200
+    assert os.get_inheritable(held)
+    os.close(held)
+
+
+def test_a_slot_that_was_never_made_is_nobodys(tmp_path):
+    assert slots.close(tmp_path / "none")
+    assert not slots.is_held(tmp_path / "none")
+
+
+def test_limits_change_in_place(slot):
+    inode = (slot / "limits").stat().st_ino
+    slots.set_limits(slot, {"GPU-b": 5 * GIB})
+    assert [card.bytes for card in slots.read_limits(slot).cards] == [4 * GIB, 5 * GIB]
+    assert (slot / "limits").stat().st_ino == inode
+
+
+def test_files_are_private_unless_the_folder_is_for_all(tmp_path):
+    slots.create(tmp_path / "mine", limits(("GPU-a", 1)))
+    slots.create(tmp_path / "ours", limits(("GPU-a", 1)), shared=True)
+    assert (tmp_path / "mine" / "usage").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o777
+    assert (tmp_path / "ours" / "usage").stat().st_mode & 0o777 == 0o666

@@ -1,0 +1,192 @@
+"""Jobs and cards to reason about, and a machine with simulated cards on which real commands run."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cotenant.core.demand import Demand, Memory
+from cotenant.core.gpu import GPU
+from cotenant.hardware.nvml import CardReading, Readings
+from cotenant.hardware.standin import StandIn
+from cotenant.local import home
+from cotenant.local.job import Job
+from cotenant.local.machine import Machine, now
+from cotenant.local.processes import Process, identify
+from cotenant.local.store import Store
+
+GIB = 1 << 30
+PROGRAM = Path(__file__).with_name("program.py")
+
+
+@pytest.fixture
+def make_job():
+    """A job of this very process unless said otherwise."""
+
+    def make(id, memory=4 * GIB, **fields):
+        given = {
+            "name": id,
+            "user": "me",
+            "command": ("train",),
+            "demand": Demand(Memory(bytes=memory)),
+            "mode": "enforce",
+            "enforcer": "shim",
+            "compute": None,
+            "process": identify(os.getpid()),
+            "since": now(),
+            "slot": Path("/nonexistent") / id,
+        }
+        return Job(id=id, **{**given, **fields})
+
+    return make
+
+
+@pytest.fixture
+def dead():
+    return Process(2**22 + 1, 1, "some other boot")
+
+
+class PlainCards:
+    """Cards on which nothing happens but what a test says."""
+
+    def __init__(self, *sizes):
+        self.cards = [CardReading(GPU(f"GPU-{at}", at, "T4", size), used=0) for at, size in enumerate(sizes)]
+        self.lost = ()
+
+    def read(self):
+        return Readings(tuple(self.cards), self.lost)
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def plain_cards():
+    return PlainCards(16 * GIB, 16 * GIB)
+
+
+@pytest.fixture
+def plain_machine(tmp_path, plain_cards):
+    """The books without a driver: for what is decided, not for what runs."""
+    place = home.prepare(tmp_path / "home", tmpfs=tmp_path)
+    machine = Machine(place, Store(place), plain_cards, Path("/nonexistent/libcotenant.so"), 256 << 20)
+    yield machine
+    machine.store.close()
+
+
+class Simulated:
+    """`cotenant --simulate SPEC` with a home of its own, and what the stand-in itself says."""
+
+    def __init__(self, base, spec):
+        self.spec = spec
+        self.base = base
+        self.environ = {**os.environ, "COTENANT_HOME": str(base), "COTENANT_SIMULATE": spec}
+        self.home = home.prepare(base, spec)
+        self.started = []
+
+    def line(self, *words):
+        return [sys.executable, "-m", "cotenant.cli.main", *map(str, words)]
+
+    def __call__(self, *words, env=None, timeout=60, **options):
+        """Call it and wait for its end."""
+        given = {**self.environ, **(env or {})}
+        return subprocess.run(
+            self.line(*words),
+            env=given,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            **options,
+        )
+
+    def start(self, *words, env=None, **options):
+        """Call it and go on; its output is read line by line."""
+        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        process = subprocess.Popen(self.line(*words), env={**self.environ, **(env or {})}, text=True, **given)
+        self.started.append(process)
+        return process
+
+    def run(self, memory, *command, options=(), **started):
+        """`cotenant run` in the background."""
+        return self.start("run", "--gpu-memory", memory, *options, "--", *command, **started)
+
+    def holder(self, memory, *words, options=(), **started):
+        """A command that allocates as told, says `ready`, and holds it until its input ends."""
+        process = self.run(memory, sys.executable, PROGRAM, *words, options=options, **started)
+        return process
+
+    def listing(self, what):
+        told = self(what, "-o", "json")
+        assert told.returncode == 0, told.stderr
+        return json.loads(told.stdout)
+
+    @property
+    def cards(self):
+        return StandIn(self.home.standin)
+
+    def rows(self):
+        """What is charged or waits, straight from the file."""
+        with contextlib.closing(sqlite3.connect(self.home.ledger, timeout=10)) as ledger:
+            return [json.loads(text) for (text,) in ledger.execute("SELECT record FROM jobs ORDER BY since")]
+
+    def charged(self):
+        return sum(share["memory"] for row in self.rows() for share in row["shares"])
+
+    def settle(self):
+        """Whoever comes next reaps."""
+        assert self("ps").returncode == 0
+
+    def end(self):
+        for row in self.rows() if self.home.ledger.exists() else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(row["process"]["pid"], signal.SIGKILL)
+        for process in self.started:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+
+
+@pytest.fixture
+def simulate(tmp_path):
+    """Makes a machine of simulated cards; all that ran on it is ended afterwards."""
+    made = []
+
+    def make(spec="2x16GiB"):
+        machine = Simulated(tmp_path / "home", spec)
+        made.append(machine)
+        return machine
+
+    yield make
+    for machine in made:
+        machine.end()
+        subprocess.run(["rm", "-rf", machine.home.runtime.parent.parent], check=False)
+
+
+@pytest.fixture
+def machine(simulate):
+    return simulate()
+
+
+@pytest.fixture
+def until():
+    """Waits for a condition; what it last gave is returned."""
+
+    def wait(condition, seconds=15.0):
+        end = time.monotonic() + seconds
+        while not (found := condition()):
+            assert time.monotonic() < end, "it did not come about in time"
+            time.sleep(0.02)
+        return found
+
+    return wait
