@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,8 @@
  * change their directory and clear their environment. */
 static struct standin_state *mapped;
 static char mapped_path[4096];
+static dev_t mapped_device;
+static ino_t mapped_inode;
 
 static int state_open(void) {
     const char *path = *mapped_path ? mapped_path : getenv("COTENANT_STANDIN");
@@ -88,12 +91,28 @@ struct standin_state *standin_map(void) {
         if (!__atomic_compare_exchange_n(&mapped, &none, state, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             munmap(state, sizeof *state);
             state = none;
-        } else if (!realpath(getenv("COTENANT_STANDIN"), mapped_path)) {
-            *mapped_path = 0;
+        } else {
+            mapped_device = info.st_dev;
+            mapped_inode = info.st_ino;
+            if (!realpath(getenv("COTENANT_STANDIN"), mapped_path))
+                *mapped_path = 0;
         }
     }
     close(fd);
     return state;
+}
+
+struct standin_state *standin_map_again(void) {
+    char path[sizeof mapped_path];
+    struct stat now;
+    const char *wanted = getenv("COTENANT_STANDIN");
+    bool same = wanted && realpath(wanted, path) && !strcmp(path, mapped_path) && stat(path, &now) == 0 &&
+                now.st_dev == mapped_device && now.st_ino == mapped_inode;
+    if (!same) {
+        mapped = NULL;
+        *mapped_path = 0;
+    }
+    return standin_map();
 }
 
 /* The holder before was killed inside: the entries are right, the sum may not be. */

@@ -124,6 +124,10 @@ _Static_assert(sizeof(struct standin_state) == 4096 + 2048 * STANDIN_CARDS + siz
 /* Map the file that COTENANT_STANDIN names, once a process; NULL if there is none that can be used. */
 struct standin_state *standin_map(void);
 
+/* The same, but another file if COTENANT_STANDIN now names another: for a library that can be shut down and
+ * started again. The old one stays mapped. */
+struct standin_state *standin_map_again(void);
+
 /* Take an entry for this process. Returns its index, -1 if there is no place. */
 int standin_attach(struct standin_state *state);
 
