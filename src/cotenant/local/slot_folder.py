@@ -24,14 +24,17 @@ from cotenant.local.processes import Process
 _RECORD = "grant.json"
 
 
-def make(home: Home, job: Job, context_bytes: int) -> None:
-    limits = slots.Limits(
+def limits_of(job: Job, context_bytes: int) -> slots.Limits:
+    return slots.Limits(
         owner=job.id,
         mode=job.mode,
         cards=tuple(slots.CardLimit(share.uuid, share.memory, context_bytes) for share in job.shares),
     )
+
+
+def make(home: Home, job: Job, context_bytes: int) -> None:
     try:
-        slots.create(job.slot, limits, shared=home.shared)
+        slots.create(job.slot, limits_of(job, context_bytes), shared=home.shared)
         write_record(job)
     except OSError as error:
         raise slots.SlotUnusable(f"the slot {job.slot} cannot be made: {error.strerror}") from None
