@@ -83,6 +83,8 @@ def test_compute_of_a_card_never_passes_100_percent() -> None:
     ledger.charge(grant("x", "a", 1, 70))
     with pytest.raises(NoRoom, match="40% of the compute asked, 30% free on GPU 0"):
         ledger.charge(grant("y", "a", 1, 40))
+    with pytest.raises(NoRoom, match="31% of the compute asked, 30% free"):
+        ledger.charge(grant("y", "a", 1, 31))
     ledger.charge(grant("y", "a", 1, 30))
     ledger.charge(grant("z", "a", 1))
     assert ledger.compute_free("a") == 0

@@ -80,6 +80,7 @@ class Ledger:
             raise ValueError("memory held outside grants cannot be negative")
         self._grants: dict[str, Grant] = {}
         self._shares: dict[str, dict[str, Share]] = {uuid: {} for uuid in self._gpus}
+        self._rooms: dict[str, Room] = {}
         for grant in grants:
             self.load(grant)
 
@@ -115,6 +116,7 @@ class Ledger:
             return False
         for share in grant.shares:
             self._shares.get(share.uuid, {}).pop(id, None)
+            self._rooms.pop(share.uuid, None)
         return True
 
     def resize(self, id: str, shares: Iterable[Share]) -> Grant:
@@ -131,6 +133,13 @@ class Ledger:
         return after
 
     def room_on(self, uuid: str) -> Room:
+        """Worked out once after each change of the card."""
+        room = self._rooms.get(uuid)
+        if room is None:
+            room = self._rooms[uuid] = self._room(uuid)
+        return room
+
+    def _room(self, uuid: str) -> Room:
         gpu, shares = self._gpus[uuid], self._shares[uuid].values()
         granted, outside = sum(share.memory for share in shares), self._outside.get(uuid, 0)
         whole = any(share.whole for share in shares)
@@ -185,6 +194,7 @@ class Ledger:
         for share in grant.shares:
             if share.uuid in self._shares:
                 self._shares[share.uuid][grant.id] = share
+                self._rooms.pop(share.uuid, None)
 
     def _check(self, share: Share, old: Share | None) -> None:
         """Raise unless the share, in place of the old one, fits. What does not grow is not asked about."""

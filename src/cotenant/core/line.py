@@ -97,6 +97,4 @@ def _hold(
 def _will_do(room: Room, demand: Demand) -> bool:
     """Whether it fits once every grant on the card has ended; what is held outside may never end."""
     gpu = room.gpu
-    if not gpu.healthy or not demand.accepts(gpu) or (demand.memory is None and room.outside):
-        return False
-    return demand.per_card(gpu.memory) <= gpu.memory - room.outside
+    return gpu.healthy and demand.accepts(gpu) and demand.per_card(gpu.memory) <= gpu.memory - room.outside

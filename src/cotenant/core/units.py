@@ -29,8 +29,8 @@ _SCALE: dict[str, Fraction] = {
     **{unit: Fraction(size) for unit, size in (_BINARY | _DECIMAL).items()},
     **{f"{unit}B": Fraction(size) for unit, size in (_BINARY | _DECIMAL).items()},
 }
-_NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII | re.DOTALL)
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,3})", re.ASCII)
+_NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,3})")
 _LONGEST = 64
 """No amount of memory needs more characters; a longer text is a mistake, and slow to compute with."""
 
@@ -41,7 +41,7 @@ _SECONDS = {
     "s": Fraction(1),
     "ms": Fraction(1, 1000),
 }
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|d|h|m|s)", re.ASCII)
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|d|h|m|s)")
 _LONGEST_DURATION = 36500 * 86400
 
 
@@ -63,7 +63,7 @@ class Memory:
     def on(self, card_bytes: int) -> int:
         """Bytes on a card of this size. A percentage rounds down, so that two halves always fit on a card."""
         if self.percent is not None:
-            return max(1, int(self.percent * card_bytes / 100))
+            return max(1, self.percent.numerator * card_bytes // (100 * self.percent.denominator))
         return self.bytes or 0
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def parse_duration(text: str, field: str) -> float:
             break
         total, at, last = total + Fraction(match[1]) * unit, match.end(), unit
     if at == 0 or at != len(body):
-        hint = f"; did you mean {body}s?" if re.fullmatch(r"[0-9]{1,9}", body, re.ASCII) else ""
+        hint = f"; did you mean {body}s?" if re.fullmatch(r"[0-9]{1,9}", body) else ""
         raise BadInput(f"{field}: {_quote(text)} is not a duration: write it like {ACCEPTED_DURATION}{hint}")
     if total > _LONGEST_DURATION:
         raise BadInput(f"{field}: {_quote(text)} is longer than 36500d")
