@@ -6,8 +6,9 @@ platform (and glibc 2.17, which the compiler is told to aim at) but no interpret
 
 from __future__ import annotations
 
-import importlib.util
 import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,10 @@ class NativeHook(BuildHookInterface):
         if self.target_name == "sdist":
             return
         root = Path(self.root)
-        spec = importlib.util.spec_from_file_location("cotenant_native", root / "csrc" / "build.py")
-        assert spec and spec.loader
-        native = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(native)
         machine = platform.machine()
-        native.build(root / "src" / "cotenant" / "native", machine)
+        out = root / "src" / "cotenant" / "native"
+        subprocess.run(
+            [sys.executable, root / "csrc" / "build.py", "--machine", machine, "--out", out], check=True
+        )
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-manylinux_2_17_{machine}"

@@ -29,7 +29,7 @@ def exported(path: Path) -> set[str]:
 
 
 def all_libraries() -> list[Path]:
-    folder = libraries.standin()
+    folder = libraries.standin_folder()
     return [libraries.shim(), folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from conftest import Bench
+from shim.slotted import Bench
 
 from cotenant.hardware import slots
 

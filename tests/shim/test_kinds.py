@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Bench
+from shim.slotted import Bench
 
 KINDS = {
     "plain, by size": """
@@ -149,7 +149,7 @@ def test_both_accounts_agree_at_every_step(bench: Bench, kind: str):
 
 
 def test_two_cards_have_a_limit_each(make_bench):
-    from conftest import CONTEXT, GIB
+    from shim.slotted import CONTEXT, GIB
 
     from cotenant.hardware import slots
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from conftest import CONTEXT, GIB, MIB, Bench
+from shim.slotted import CONTEXT, GIB, MIB, Bench
 
 from cotenant.hardware import slots
 

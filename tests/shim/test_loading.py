@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Bench
+from shim.slotted import Bench
 
 from cotenant.hardware import libraries
 
@@ -75,7 +75,7 @@ def passes(bench: Bench, program: Path, **env: str) -> None:
 
 
 def test_a_program_that_is_linked_with_the_driver(bench: Bench, tmp_path: Path):
-    folder = libraries.standin()
+    folder = libraries.standin_folder()
     program = compiled(tmp_path, LINKED, str(folder / "libcuda.so.1"))
     passes(bench, program)
 

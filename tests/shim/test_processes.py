@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from conftest import CONTEXT, GIB, Bench
+from shim.slotted import CONTEXT, GIB, Bench
 
 from cotenant.hardware import slots
 
