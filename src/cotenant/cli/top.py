@@ -1,0 +1,222 @@
+"""`cotenant top`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from cotenant.cli import table
+from cotenant.cli.compose import machine_of, output_option, simulate_option
+from cotenant.core.errors import BadInput
+from cotenant.core.refusal import ordinal
+from cotenant.core.units import format_bytes, parse_duration
+from cotenant.hardware import activity
+from cotenant.local.machine import Machine
+from cotenant.local.snapshot import CardView, GrantView, Snapshot, snapshot
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+IDLE = 60.0
+"""Seconds without a launch or allocation after which a grant is shown as idle."""
+
+
+class Moment(NamedTuple):
+    view: Snapshot
+    busy: dict[str, int]
+    """Percent of its cards' time, by id of grant; none where the driver does not tell."""
+
+    def to_json(self) -> dict[str, Any]:
+        document = self.view.to_json()
+        for grant in document["grants"]:
+            grant["utilization"] = self.busy.get(grant["id"])
+        return document
+
+
+class Section(NamedTuple):
+    header: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@click.command()
+@click.option("--interval", default="2s", show_default=True, metavar="2s", help="Time between two looks.")
+@click.option("-n", "--iterations", type=int, metavar="N", help="End after N looks.")
+@output_option
+@simulate_option
+@click.pass_context
+def command(ctx: click.Context, interval: str, iterations: int | None, output: str) -> None:
+    """Watch the cards, who uses them and who waits; Ctrl-C ends it.
+
+    \b
+    cotenant top
+    cotenant top --interval 500ms
+    cotenant top -n 1                      one look
+    cotenant top -o json | jq .cards       one line of JSON a look
+
+    Without a terminal it prints one look, or as many as -n says. BUSY is the share of the card's time in the
+    last moments; USED is red beyond the limit.
+    """  # noqa: D301 -- \b keeps the lines below it as they are
+    pause = parse_duration(interval, "--interval")
+    if iterations is not None and iterations < 1:
+        raise BadInput(f"--iterations: {iterations} is not a number of looks: take 1 or more")
+    machine = machine_of(ctx.obj)
+    live = output == "table" and sys.stdout.isatty()
+    if iterations is None and output == "table" and not live:
+        iterations = 1
+    moments = _moments(machine, pause, iterations)
+    former = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        if output == "json":
+            _each(moments, lambda moment: click.echo(json.dumps(moment.to_json())))
+        elif live:
+            _show_live(moments)
+        else:
+            _show_plain(moments)
+    except KeyboardInterrupt:
+        return
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _terminated(number: int, _frame: object) -> None:
+    """Ends it through the front door, so that the terminal is as it was before."""
+    raise SystemExit(128 + number)
+
+
+def _moments(machine: Machine, pause: float, iterations: int | None) -> Iterator[Moment]:
+    looks = 0
+    due = time.monotonic()
+    while iterations is None or looks < iterations:
+        if looks:
+            due = max(due + pause, time.monotonic())
+            time.sleep(max(0.0, due - time.monotonic()))
+        looks += 1
+        view = snapshot(machine)
+        yield Moment(view, _busy(view))
+
+
+def _busy(view: Snapshot) -> dict[str, int]:
+    told = {card.uuid: activity.by_process(card.uuid) for card in view.cards if card.healthy}
+    busy = {}
+    for grant in view.grants:
+        cards = [told.get(share.uuid, {}) for share in grant.shares]
+        if any(cards):
+            figures = [sum(card.get(pid, 0) for pid in grant.processes) for card in cards]
+            busy[grant.id] = min(100, round(sum(figures) / len(figures)))
+    return busy
+
+
+def _each(moments: Iterator[Moment], show: Callable[[Moment], None]) -> None:
+    for moment in moments:
+        show(moment)
+
+
+def _show_plain(moments: Iterator[Moment]) -> None:
+    for number, moment in enumerate(moments):
+        if number:
+            click.echo()
+        click.echo(_headline(moment.view))
+        for section in _sections(moment):
+            click.echo()
+            table.show(section.header, section.rows)
+
+
+def _show_live(moments: Iterator[Moment]) -> None:
+    from rich.live import Live  # only here: it takes longer to load than all the rest
+
+    with Live(screen=True, auto_refresh=False) as screen:
+        for moment in moments:
+            screen.update(_drawn(moment), refresh=True)
+
+
+def _drawn(moment: Moment) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    parts: list[Text | Table] = [Text(_headline(moment.view), style="bold")]
+    for section in _sections(moment):
+        drawn = Table(box=None, pad_edge=False, header_style="bold")
+        for name in section.header:
+            drawn.add_column(name, no_wrap=True, overflow="ellipsis")
+        for row in section.rows:
+            drawn.add_row(*(Text.from_ansi(cell) for cell in row))
+        parts += [Text(), drawn]
+    return Group(*parts)
+
+
+def _headline(view: Snapshot) -> str:
+    free, memory = (sum(getattr(card, name) for card in view.cards) for name in ("free", "memory"))
+    kind = f"simulated {view.simulated}" if view.simulated else "this machine"
+    return (
+        f"cotenant top  {time.strftime('%H:%M:%S')}  {kind}  "
+        f"{format_bytes(free)} of {format_bytes(memory)} free  "
+        f"{len(view.grants)} running  {len(view.line)} waiting"
+    )
+
+
+def _sections(moment: Moment) -> Sequence[Section]:
+    view = moment.view
+    cards = Section(
+        ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", ""),
+        [_card(card) for card in view.cards],
+    )
+    grants = Section(
+        ("NAME", "GPU", "LIMIT", "", "USED", "PEAK", "BUSY", "DENIED", "IDLE", "USER", "COMMAND"),
+        [_grant(grant, moment.busy.get(grant.id)) for grant in view.grants],
+    )
+    line = Section(
+        ("LINE", "NAME", "WAITED", "USER", "WHY"),
+        [
+            (ordinal(each.place), each.name, table.duration(each.waited_seconds), each.user, each.reason)
+            for each in view.line
+        ],
+    )
+    return [section for section in (cards, grants, line) if section.rows]
+
+
+def _card(card: CardView) -> tuple[str, ...]:
+    signs = table.signs()
+    used = min(card.used_by_grants, card.granted)
+    parts = [(used, signs["used"]), (card.granted - used, signs["granted"]), (card.outside, signs["outside"])]
+    return (
+        str(card.index),
+        card.model,
+        format_bytes(card.memory),
+        click.style(table.bar(parts, card.memory), fg="green" if card.healthy else "red"),
+        format_bytes(card.free),
+        format_bytes(card.granted),
+        format_bytes(card.used),
+        format_bytes(card.outside),
+        _percent(card.utilization),
+        "" if card.healthy else click.style(f"SICK: {card.problem}", fg="red"),
+    )
+
+
+def _grant(grant: GrantView, busy: int | None) -> tuple[str, ...]:
+    signs = table.signs()
+    over = grant.used > grant.limit
+    idle = grant.idle_seconds is not None and grant.idle_seconds >= IDLE
+    return (
+        grant.name,
+        ",".join("?" if share.index is None else str(share.index) for share in grant.shares),
+        format_bytes(grant.limit),
+        click.style(table.bar([(grant.used, signs["used"])], grant.limit, 12), fg="red" if over else "green"),
+        click.style(format_bytes(grant.used), fg="red" if over else None),
+        format_bytes(grant.peak),
+        _percent(busy),
+        click.style(str(grant.denied), fg="red" if grant.denied else None),
+        click.style(table.duration(grant.idle_seconds), fg="yellow" if idle else None),
+        grant.user,
+        table.command_line(grant.command),
+    )
+
+
+def _percent(value: int | None) -> str:
+    return "-" if value is None else f"{value}%"
