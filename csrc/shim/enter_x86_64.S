@@ -1,9 +1,19 @@
 /* dlsym and dlopen look at their return address: RTLD_NEXT and RPATH depend on who calls. So the hooks leave the
  * caller's frame as it is and jump on. */
+/* Under both versions that glibc has given them: a program asks for the one that it was linked with, and another preload
+ * that looks for the next one by version must find this one too. */
+    .macro EXPORT_AS name
+    .globl first_\name
+    .set first_\name, enter_\name
+    .symver first_\name, \name@GLIBC_2.2.5
+    .globl current_\name
+    .set current_\name, enter_\name
+    .symver current_\name, \name@@GLIBC_2.34
+    .endm
+
     .text
-    .globl dlsym
-    .type dlsym, @function
-dlsym:
+    .type enter_dlsym, @function
+enter_dlsym:
     push %rdi
     push %rsi
     sub $8, %rsp
@@ -15,11 +25,11 @@ dlsym:
     jz 1f
     ret
 1:  jmp *%rdx
-    .size dlsym, .-dlsym
+    .size enter_dlsym, .-enter_dlsym
+    EXPORT_AS dlsym
 
-    .globl dlopen
-    .type dlopen, @function
-dlopen:
+    .type enter_dlopen, @function
+enter_dlopen:
     push %rdi
     push %rsi
     sub $8, %rsp
@@ -29,6 +39,7 @@ dlopen:
     pop %rdi
     and $~8, %esi /* RTLD_DEEPBIND: the library would find its own functions before the hooks */
     jmp *%rax
-    .size dlopen, .-dlopen
+    .size enter_dlopen, .-enter_dlopen
+    EXPORT_AS dlopen
 
     .section .note.GNU-stack, "", @progbits
