@@ -42,7 +42,8 @@ def add_one(values):
     i = cuda.grid(1)
     if i < values.size:
         values[i] += 1
-add_one[4, 32](cuda.to_device(np.zeros(128, np.float32)))
+values = cuda.to_device(np.zeros(128, np.float32))  # kept: numba frees lazily, when memory runs out
+add_one[4, 32](values)
 cuda.synchronize()
 def room(): return cuda.current_context().get_memory_info()
 def alloc(size):
