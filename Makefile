@@ -45,6 +45,7 @@ $(VENV)/.ready: $(BIN)/python $(SOURCES)
 	@echo "setting up: the compiler, the C libraries, the package"
 	$(PIP) install 'hatchling>=1.27' ziglang==0.17.0
 	$(PIP) install --no-build-isolation -e .
+	$(BIN)/python -m compileall -q src/cotenant
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.ready scripts/pycuda.py
