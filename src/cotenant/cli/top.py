@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
+from cotenant.cli.ending import tidily
 from cotenant.core.errors import BadInput
 from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes, parse_duration
@@ -70,23 +71,13 @@ def command(ctx: click.Context, interval: str, iterations: int | None, output: s
     if iterations is None and output == "table" and not live:
         iterations = 1
     moments = _moments(machine, pause, iterations)
-    former = signal.signal(signal.SIGTERM, _terminated)
-    try:
+    with tidily(), contextlib.suppress(KeyboardInterrupt):
         if output == "json":
-            _each(moments, lambda moment: click.echo(json.dumps(moment.to_json())))
+            _show_json(moments)
         elif live:
             _show_live(moments)
         else:
             _show_plain(moments)
-    except KeyboardInterrupt:
-        return
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-def _terminated(number: int, _frame: object) -> None:
-    """Ends it through the front door, so that the terminal is as it was before."""
-    raise SystemExit(128 + number)
 
 
 def _moments(machine: Machine, pause: float, iterations: int | None) -> Iterator[Moment]:
@@ -112,9 +103,9 @@ def _busy(view: Snapshot) -> dict[str, int]:
     return busy
 
 
-def _each(moments: Iterator[Moment], show: Callable[[Moment], None]) -> None:
+def _show_json(moments: Iterator[Moment]) -> None:
     for moment in moments:
-        show(moment)
+        click.echo(json.dumps(moment.to_json()))
 
 
 def _show_plain(moments: Iterator[Moment]) -> None:

@@ -1,0 +1,209 @@
+"""Where the story takes place: a home of its own, simulated cards, and the commands that run on them.
+
+Everything is done by the `cotenant` command itself, as a person would do it; nothing reaches past it. All of
+it is gone at the end, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from cotenant.core.errors import CotenantError
+from cotenant.demo import worker
+from cotenant.hardware import standin
+from cotenant.local import home
+from cotenant.local.environment import without_grant
+
+PATIENCE = 15.0
+"""Seconds in which anything in the story must happen."""
+LAUNCH_SECONDS = 0.005
+"""How long a launch occupies a card: enough for the cards to look busy."""
+
+
+class Broken(CotenantError):
+    """Something did not happen; the story cannot go on."""
+
+
+class Page(Protocol):
+    """What the story is written on."""
+
+    def heading(self, text: str) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def typed(self, command: str) -> None:
+        """A command line as a person would type it."""
+
+    def heard(self, line: str) -> None:
+        """What a command said."""
+
+
+class Actor:
+    """A `cotenant run` and the command in it."""
+
+    def __init__(self, name: str, runner: subprocess.Popen[str], errors: Path) -> None:
+        self.name = name
+        self.runner = runner
+        self._errors = errors
+        self.pid: int | None = None
+        """Of the command, once it has started."""
+        self.over = False
+        """Known to have ended: its numbers may be somebody else's by now."""
+
+    def answer(self) -> dict[str, Any]:
+        stdout = self.runner.stdout
+        if stdout is None or not select.select([stdout], [], [], PATIENCE)[0]:
+            raise Broken(f"{self.name} does not answer")
+        line = stdout.readline()
+        if not line:
+            raise Broken(f"{self.name} has ended: {self.errors().strip() or 'it said nothing'}")
+        told: dict[str, Any] = json.loads(line)
+        self.pid = told["pid"]
+        return told
+
+    def tell(self, line: str) -> None:
+        if self.runner.stdin is None:
+            raise Broken(f"{self.name} does not listen")
+        try:
+            self.runner.stdin.write(f"{line}\n")
+            self.runner.stdin.flush()
+        except BrokenPipeError:
+            raise Broken(f"{self.name} has ended: {self.errors().strip()}") from None
+
+    def ask(self, line: str) -> dict[str, Any]:
+        self.tell(line)
+        return self.answer()
+
+    def end(self) -> int:
+        """Its exit code."""
+        self.tell("end")
+        try:
+            code = self.runner.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"{self.name} does not end") from None
+        self.over = True
+        return code
+
+    def errors(self) -> str:
+        """What the runner and the command have said beside their answers."""
+        return self._errors.read_text()
+
+    def kill(self) -> None:
+        """The runner and all it started."""
+        if self.over:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.runner.pid, signal.SIGKILL)
+        self.runner.wait()
+
+
+class Stage:
+    def __init__(self, folder: Path, spec: str, page: Page) -> None:
+        self.page = page
+        self.home = home.prepare(folder / "home", spec)
+        standin.create(self.home.standin, standin.parse_spec(spec), launch_seconds=LAUNCH_SECONDS)
+        self.cards = standin.StandIn(self.home.standin)
+        self.actors: list[Actor] = []
+        self._folder = folder
+        self._environ = _environ(os.environ, folder / "home", spec)
+        shutil.copy(worker.__file__, folder / "worker.py")
+
+    def run(self, name: str, grant: str, hold: str, *options: str) -> Actor:
+        """Start `cotenant run`; the command may have to wait, so its first answer is not waited for."""
+        command = [os.path.basename(sys.executable), "worker.py", hold]
+        arguments = ["run", "--gpu-memory", grant, *options, "--name", name, "--", *command]
+        self.page.typed(f"cotenant {' '.join(arguments)} &")
+        errors = self._folder / f"{name}.err"
+        with errors.open("w") as sink:
+            runner = subprocess.Popen(
+                _cotenant(arguments),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=sink,
+                text=True,
+                cwd=self._folder,
+                env=self._environ,
+                start_new_session=True,
+            )
+        actor = Actor(name, runner, errors)
+        self.actors.append(actor)
+        return actor
+
+    def show(self, *arguments: str) -> None:
+        """Run a command for the reader to see."""
+        self.page.typed(f"cotenant {' '.join(arguments)}")
+        done = subprocess.run(
+            _cotenant(arguments), cwd=self._folder, env=self._environ, timeout=PATIENCE, check=False
+        )
+        if done.returncode:
+            raise Broken(f"cotenant {' '.join(arguments)} ended with {done.returncode}")
+
+    def listing(self, command: str) -> dict[str, Any]:
+        """What a listing says, for the story to judge."""
+        done = subprocess.run(
+            _cotenant([command, "-o", "json"]),
+            cwd=self._folder,
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+        if done.returncode:
+            raise Broken(f"cotenant {command} -o json ended with {done.returncode}")
+        listing: dict[str, Any] = json.loads(done.stdout)
+        return listing
+
+    def held_by(self, actor: Actor) -> dict[str, int]:
+        """Bytes by card, as the cards themselves count them."""
+        return next((dict(each.used) for each in self.cards.processes() if each.pid == actor.pid), {})
+
+
+@contextlib.contextmanager
+def stage(spec: str, page: Page) -> Iterator[Stage]:
+    folder = Path(tempfile.mkdtemp(prefix="cotenant-demo-"))
+    runtime: Path | None = None
+    actors: list[Actor] = []
+    try:
+        runtime = home.prepare(folder / "home").runtime
+        made = Stage(folder, spec, page)
+        actors = made.actors
+        yield made
+    finally:
+        for actor in actors:
+            actor.kill()
+        for path in filter(None, (runtime, folder)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def until(condition: Callable[[], bool], what: str, pause: float = 0.01) -> float:
+    """Wait for it; tells how long that took."""
+    began = time.monotonic()
+    while not condition():
+        if time.monotonic() - began > PATIENCE:
+            raise Broken(f"{what}: not within {PATIENCE:.0f} s")
+        time.sleep(pause)
+    return time.monotonic() - began
+
+
+def _cotenant(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "cotenant.cli.main", *arguments]
+
+
+def _environ(environ: Mapping[str, str], folder: Path, spec: str) -> dict[str, str]:
+    """The user's, without what would change the story."""
+    own = {name: value for name, value in without_grant(environ).items() if not name.startswith("COTENANT_")}
+    own.update(COTENANT_HOME=str(folder), COTENANT_SIMULATE=spec)
+    own["PATH"] = f"{os.path.dirname(sys.executable)}:{own.get('PATH', os.defpath)}"
+    return own
