@@ -14,6 +14,7 @@ import pytest
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
+from cotenant.hardware import libraries
 from cotenant.hardware.nvml import CardReading, Readings
 from cotenant.hardware.standin import StandIn
 from cotenant.local import home
@@ -91,6 +92,10 @@ class Simulated:
         self.home = home.prepare(base, spec)
         self.started = []
 
+    @property
+    def shim(self):
+        return libraries.shim()
+
     def line(self, *words):
         return [sys.executable, "-m", "cotenant.cli.main", *map(str, words)]
 
@@ -120,8 +125,7 @@ class Simulated:
 
     def holder(self, memory, *words, options=(), **started):
         """A command that allocates as told, says `ready`, and holds it until its input ends."""
-        process = self.run(memory, sys.executable, PROGRAM, *words, options=options, **started)
-        return process
+        return self.run(memory, sys.executable, PROGRAM, *words, options=options, **started)
 
     def listing(self, what):
         told = self(what, "-o", "json")
@@ -133,8 +137,12 @@ class Simulated:
         return StandIn(self.home.standin)
 
     def rows(self):
-        """What is charged or waits, straight from the file."""
+        """What is charged or waits, straight from the file; nothing if it has not been made yet."""
+        if not self.home.ledger.exists():
+            return []
         with contextlib.closing(sqlite3.connect(self.home.ledger, timeout=10)) as ledger:
+            if not ledger.execute("PRAGMA user_version").fetchone()[0]:
+                return []
             return [json.loads(text) for (text,) in ledger.execute("SELECT record FROM jobs ORDER BY since")]
 
     def charged(self):
@@ -145,9 +153,10 @@ class Simulated:
         assert self("ps").returncode == 0
 
     def end(self):
-        for row in self.rows() if self.home.ledger.exists() else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(row["process"]["pid"], signal.SIGKILL)
+        with contextlib.suppress(sqlite3.Error):
+            for row in self.rows():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(row["process"]["pid"], signal.SIGKILL)
         for process in self.started:
             process.kill()
             process.wait()
@@ -162,8 +171,8 @@ def simulate(tmp_path):
     """Makes a machine of simulated cards; all that ran on it is ended afterwards."""
     made = []
 
-    def make(spec="2x16GiB"):
-        machine = Simulated(tmp_path / "home", spec)
+    def make(spec="2x16GiB", folder="home"):
+        machine = Simulated(tmp_path / folder, spec)
         made.append(machine)
         return machine
 

@@ -1,4 +1,4 @@
-"""A program that uses a card as its arguments say, by the driver's own C interface (it starts faster than a client).
+"""A program that uses a card as its arguments say, by the driver's C interface (clients start slower).
 
 program.py WORD ...      words are done in order:
   SIZE        allocate so many MiB, say `ok` or the error's number

@@ -59,7 +59,9 @@ def test_where_nvml_tells_no_figures_the_slot_does(job, told):
 
 
 def test_a_process_is_not_counted_by_both(job):
-    found = account(reading(4 * GIB, (7, GIB)), [job], {"one": usage((7, GIB), (9, 3 * GIB))}, owner(p7="one"))
+    found = account(
+        reading(4 * GIB, (7, GIB)), [job], {"one": usage((7, GIB), (9, 3 * GIB))}, owner(p7="one")
+    )
     assert found.used["one"] == 4 * GIB, "9 is a process in a container, which NVML calls by another number"
 
 

@@ -221,7 +221,9 @@ def test_resize_below_what_is_in_use_changes_nothing(plain_machine, plain_cards,
 
 def test_resize_does_not_pass_the_line(plain_machine, make_job):
     for id in "ab":
-        with_slot(plain_machine, make_job(id, 4 * GIB, demand=Demand(Memory(bytes=4 * GIB), placement="spread")))
+        with_slot(
+            plain_machine, make_job(id, 4 * GIB, demand=Demand(Memory(bytes=4 * GIB), placement="spread"))
+        )
     join(plain_machine, make_job("big", 14 * GIB, since=now() - plain_machine.patience - 1))
     (held,) = plain_machine.store.find("big").held
     name = next(id for id in "ab" if plain_machine.store.find(id).shares[0].uuid == held)

@@ -1,4 +1,4 @@
-"""Commands that start containers are told apart from those that do not, and the advice given is a command that works."""
+"""Commands that start containers are refused, and the advice given is a command that works."""
 
 import os
 import shlex

@@ -10,7 +10,7 @@ from cotenant.local import program
 
 
 def elf(interpreter, *, bits=64):
-    """The least that a loader looks at: a header, and a program header that names the loader, if there is one."""
+    """The least that counts: a header, and a segment that names the loader, if there is one."""
     name = b"" if interpreter is None else interpreter.encode() + b"\0"
     kind = 1 if interpreter is None else 3
     segment = struct.pack("<IIQQQQQQ", kind, 4, 120, 0, 0, len(name), len(name), 1)

@@ -1,4 +1,4 @@
-"""The ledger's file: what is committed stays, what is not never was, and what is wrong with it is said in words."""
+"""The ledger's file: what is committed stays, what is not never was, what is wrong with it is said."""
 
 import os
 import signal
@@ -44,11 +44,15 @@ def test_what_is_put_is_there_for_the_next(place, store, make_job):
 
 
 def test_a_change_that_fails_never_was(store, make_job):
+    def fail():
+        with store.change() as books:
+            books.jobs.clear()
+            books.remember(Demand(Memory(bytes=1)))
+            raise RuntimeError
+
     put(store, make_job("a"))
-    with pytest.raises(RuntimeError), store.change() as books:
-        books.jobs.clear()
-        books.remember(Demand(Memory(bytes=1)))
-        raise RuntimeError
+    with pytest.raises(RuntimeError):
+        fail()
     assert [job.id for job in store.jobs()] == ["a"]
     with store.change() as books:
         assert books.history() == []
@@ -76,7 +80,8 @@ def test_a_killed_writer_lets_go_and_leaves_nothing(place, store, make_job):
         import pathlib, sys, time
         from cotenant.local import home
         from cotenant.local.store import Store
-        with Store(home.prepare(pathlib.Path(sys.argv[1]), tmpfs=pathlib.Path(sys.argv[2]))).change() as books:
+        place = home.prepare(pathlib.Path(sys.argv[1]), tmpfs=pathlib.Path(sys.argv[2]))
+        with Store(place).change() as books:
             books.jobs.clear()
             books.write()
             print("writing", flush=True)
@@ -123,7 +128,10 @@ def test_history_keeps_the_last_ones(store):
 
 
 def test_cards_are_remembered(store):
-    known = {"GPU-0": GPU("GPU-0", 0, "T4", 1 << 30), "MIG-1": GPU("MIG-1", 1, "A100", 1 << 30, parent="GPU-1")}
+    known = {
+        "GPU-0": GPU("GPU-0", 0, "T4", 1 << 30),
+        "MIG-1": GPU("MIG-1", 1, "A100", 1 << 30, parent="GPU-1"),
+    }
     with store.change() as books:
         books.know_cards(known)
     assert store.cards() == known

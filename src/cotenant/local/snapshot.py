@@ -13,7 +13,7 @@ from typing import Any
 from cotenant.core.errors import LedgerUnusable
 from cotenant.core.ledger import Ledger
 from cotenant.core.placement import why_not
-from cotenant.local import admission, reap
+from cotenant.local import admission, reap, slot_folder
 from cotenant.local.admission import Sight
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
@@ -134,9 +134,10 @@ def snapshot(machine: Machine) -> Snapshot:
 
 
 def _living(machine: Machine) -> list[Job]:
-    """What has ended is reaped on the way, if the ledger can be written, and never shown."""
+    """What has ended is reaped on the way and what the ledger lost is charged again, if it can be written."""
     jobs = machine.store.jobs()
-    if all(reap.is_alive(job) for job in jobs):
+    strays = slot_folder.find_strays(machine.home, {job.id for job in jobs})
+    if not strays and all(reap.is_alive(job) for job in jobs):
         return jobs
     with contextlib.suppress(LedgerUnusable):
         admission.settle(machine)
