@@ -1,1 +1,1 @@
-"""Measurements. Each module prints what it measured and says which figures it promises; none of them is a test."""
+"""Measurements. Each module prints what it measured beside what is promised; none of them is a test."""

@@ -2,13 +2,14 @@
 
     python -m bench.local [--runs 200] [--kills 300] [--patience 5]
 
-A watcher in a process of its own reads the stand-in driver's account, which shares no code with the shim or the
-ledger, all the time: it must never see a card over its memory, nor anything left when all have ended.
+A watcher in a process of its own reads the stand-in driver's account, which shares no code with the shim or
+the ledger, all the time: it must never see a card over its memory, nor anything left when all have ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -40,7 +41,9 @@ time.sleep(seconds)
 """
 
 
-def watch(state: str, stop: multiprocessing.synchronize.Event, worst: multiprocessing.sharedctypes.Synchronized) -> None:
+def watch(
+    state: str, stop: multiprocessing.synchronize.Event, worst: multiprocessing.sharedctypes.Synchronized
+) -> None:
     """The highest use of any card ever seen, as a share of its memory, and how often was looked."""
     cards = standin.StandIn(Path(state))
     described = cards.cards()
@@ -55,12 +58,16 @@ class Machine:
 
     def __init__(self, folder: Path, spec: str, **env: str) -> None:
         self.env = {**os.environ, "COTENANT_HOME": str(folder), "COTENANT_SIMULATE": spec, **env}
-        exports = subprocess.run([COTENANT, "standin"], env=self.env, check=True, capture_output=True, text=True)
+        exports = subprocess.run(
+            [COTENANT, "standin"], env=self.env, check=True, capture_output=True, text=True
+        )
         (line,) = [line for line in exports.stdout.splitlines() if "COTENANT_STANDIN=" in line]
         self.state = line.split("COTENANT_STANDIN=", 1)[1].strip("'\"; ")
         self.cards = standin.StandIn(Path(self.state))
 
-    def run(self, size: int, seconds: float, hold: int | None = None, **popen: object) -> subprocess.Popen[str]:
+    def run(
+        self, size: int, seconds: float, hold: int | None = None, **popen: object
+    ) -> subprocess.Popen[str]:
         command = [COTENANT, "run", "--gpu-memory", str(size), "--", sys.executable, "-c", JOB]
         command += [str(hold if hold is not None else size - 256 * MIB), str(seconds)]
         return subprocess.Popen(
@@ -68,7 +75,9 @@ class Machine:
         )
 
     def charged(self) -> int:
-        done = subprocess.run([COTENANT, "gpus", "-o", "json"], env=self.env, check=True, capture_output=True, text=True)
+        done = subprocess.run(
+            [COTENANT, "gpus", "-o", "json"], env=self.env, check=True, capture_output=True, text=True
+        )
         return sum(card["granted"] for card in json.loads(done.stdout)["cards"])
 
     def used(self) -> int:
@@ -127,7 +136,9 @@ def killed(folder: Path, rounds: int) -> bool:
             while (machine.used() or machine.charged()) and time.monotonic() < deadline:
                 time.sleep(0.05)
             leaked += machine.used() + machine.charged()
-    print(f"{rounds} rounds of kill -9, two runs each, {started} of them with a command: {leaked} bytes leaked")
+    print(
+        f"{rounds} rounds of kill -9, two runs each, {started} of them with a command: {leaked} bytes leaked"
+    )
     return leaked == 0
 
 
@@ -158,8 +169,10 @@ def behind_a_stream(folder: Path, patience: float) -> bool:
     for job in [*small, big]:
         job.communicate()
     start_up = 1.0  # interpreter and first allocation of jobs on a busy machine
-    print(f"14 GiB behind a stream of 3 GiB jobs of up to {longest} s: started after {waited:.1f} s "
-          f"(set time {patience} s + longest job {longest} s)")
+    print(
+        f"14 GiB behind a stream of 3 GiB jobs of up to {longest} s: started after {waited:.1f} s "
+        f"(set time {patience} s + longest job {longest} s)"
+    )
     return waited <= patience + longest + start_up
 
 
@@ -171,14 +184,14 @@ def _children(pid: int) -> list[str]:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--patience", type=float, default=5)

@@ -2,8 +2,8 @@
 
     python -m bench.run
 
-Wall time of `cotenant run -- true` beside plain `true`, in turns, and where the time goes: the same run once more
-in pieces, each step timed inside one process.
+Wall time of `cotenant run -- true` beside plain `true`, in turns, and where the time goes: the same run once
+more in pieces, each step timed inside one process.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FLAGS = (
-    "-std=gnu11 -O2 -g0 -fPIC -shared -fvisibility=hidden -fno-strict-aliasing"
-    " -Wall -Wextra -Werror -Wl,-z,relro,-z,now -Wl,--build-id=none"
-).split()
+    *("-std=gnu11", "-O2", "-g0", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing"),
+    *("-Wall", "-Wextra", "-Werror", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none"),
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,11 @@ def build(out: Path, machine: str) -> list[Path]:
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", *FLAGS]
         command += [*library.flags, f"-Wl,--version-script={exports}", f"-Wl,-soname,{library.soname}"]
-        command += [f"-I{HERE / 'include'}", f"-I{HERE / library.sources}", f"-I{(HERE / library.sources).parent}"]
+        command += [
+            f"-I{HERE / 'include'}",
+            f"-I{HERE / library.sources}",
+            f"-I{(HERE / library.sources).parent}",
+        ]
         command += ["-o", str(fresh), *map(str, files), "-ldl", "-lpthread"]
         print(f"compiling {library.output} for {machine}", file=sys.stderr)
         subprocess.run(command, check=True)
@@ -73,7 +77,9 @@ def build(out: Path, machine: str) -> list[Path]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--machine", default=platform.machine(), help="x86_64 or aarch64")
     parser.add_argument("--out", type=Path, default=HERE.parent / "src" / "cotenant" / "native")
     args = parser.parse_args()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -89,7 +90,7 @@ class Watcher(threading.Thread):
         while not self.ended.is_set():
             self.most = max(self.most, sum(self.cards.used(card.uuid) for card in self.cards.cards()))
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -102,13 +103,17 @@ class Watcher(threading.Thread):
 def machine(tmp_path: Path) -> tuple[dict[str, str], Path]:
     """The environment for a simulated card of 16 GiB, and the stand-in's state."""
     env = {**os.environ, "COTENANT_HOME": str(tmp_path), "COTENANT_SIMULATE": "1x16GiB"}
-    exports = subprocess.run([COTENANT, "standin"], env=env, check=True, capture_output=True, text=True).stdout
+    exports = subprocess.run(
+        [COTENANT, "standin"], env=env, check=True, capture_output=True, text=True
+    ).stdout
     (line,) = [line for line in exports.splitlines() if "COTENANT_STANDIN=" in line]
     return env, Path(line.split("COTENANT_STANDIN=", 1)[1].strip("'\"; "))
 
 
 def run(env: dict[str, str], *words: str) -> str:
-    done = subprocess.run([COTENANT, *words], env=env, capture_output=True, text=True, check=False, timeout=90)
+    done = subprocess.run(
+        [COTENANT, *words], env=env, capture_output=True, text=True, check=False, timeout=90
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -118,7 +123,9 @@ def test_a_client_is_stopped_at_its_limit(client: str, machine: tuple[dict[str, 
     env, state = machine
     with Watcher(state) as watcher:
         told = json.loads(
-            run(env, "run", "--gpu-memory", "2Gi", "--", sys.executable, "-c", CLIENTS[client] + FILL).splitlines()[-1]
+            run(
+                env, "run", "--gpu-memory", "2Gi", "--", sys.executable, "-c", CLIENTS[client] + FILL
+            ).splitlines()[-1]
         )
     assert told["total"] == 2 * GIB
     assert not told["over"]
@@ -129,14 +136,19 @@ def test_a_client_is_stopped_at_its_limit(client: str, machine: tuple[dict[str, 
 def test_without_a_grant_the_same_client_gets_the_card(client: str, machine: tuple[dict[str, str], Path]):
     env, state = machine
     with Watcher(state) as watcher:
-        told = json.loads(run(env, "standin", "--", sys.executable, "-c", CLIENTS[client] + FILL).splitlines()[-1])
+        told = json.loads(
+            run(env, "standin", "--", sys.executable, "-c", CLIENTS[client] + FILL).splitlines()[-1]
+        )
     assert told["total"] == 16 * GIB
     assert 15 * GIB < watcher.most <= 16 * GIB
 
 
 def test_two_clients_of_one_grant_share_its_limit(machine: tuple[dict[str, str], Path]):
     env, state = machine
-    both = "& ".join(f"{sys.executable} -c '{CLIENTS[name]}{FILL}' > /dev/null 2>&1 " for name in ("cuda-bindings", "pycuda"))
+    both = "& ".join(
+        f"{sys.executable} -c '{CLIENTS[name]}{FILL}' > /dev/null 2>&1 "
+        for name in ("cuda-bindings", "pycuda")
+    )
     with Watcher(state) as watcher:
         run(env, "run", "--gpu-memory", "2Gi", "--", "sh", "-c", f"{both}& wait")
     assert GIB < watcher.most <= 2 * GIB

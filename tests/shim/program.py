@@ -6,7 +6,7 @@
 import ctypes
 import os
 import sys
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_size_t, c_ulonglong, c_void_p
 from pathlib import Path
 
 from cotenant.hardware import slots, standin

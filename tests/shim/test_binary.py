@@ -25,7 +25,9 @@ def needed_versions(path: Path) -> set[tuple[int, ...]]:
 def exported(path: Path) -> set[str]:
     with path.open("rb") as file:
         symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
-        return {s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] != "STB_LOCAL"}
+        return {
+            s.name for s in symbols if s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] != "STB_LOCAL"
+        }
 
 
 def all_libraries() -> list[Path]:
@@ -46,7 +48,9 @@ def test_only_hooks_are_exported():
 
 def test_it_compiles_for_arm64(tmp_path: Path):
     subprocess.run(
-        [sys.executable, ROOT / "csrc" / "build.py", "--machine", "aarch64", "--out", tmp_path], check=True, timeout=120
+        [sys.executable, ROOT / "csrc" / "build.py", "--machine", "aarch64", "--out", tmp_path],
+        check=True,
+        timeout=120,
     )
     with (tmp_path / "libcotenant.so").open("rb") as file:
         assert ELFFile(file)["e_machine"] == "EM_AARCH64"
@@ -72,6 +76,15 @@ def test_python_and_c_agree_on_the_slot(tmp_path: Path):
     subprocess.run([sys.executable, "-m", "ziglang", "cc", include, "-o", program, source], check=True)
     told = subprocess.run([program], capture_output=True, text=True, check=True).stdout.split()
     assert [int(number) for number in told] == [
-        slots._LIMITS_SIZE, slots._USAGE_SIZE, slots._LIMITS_HEAD, slots._LIMIT_BYTES, slots._PROCESS.size,
-        slots._CLOSED, slots._PEAK_AT, 16 * 8, slots.ABI, slots.CARDS, slots.PROCESSES,
+        slots._LIMITS_SIZE,
+        slots._USAGE_SIZE,
+        slots._LIMITS_HEAD,
+        slots._LIMIT_BYTES,
+        slots._PROCESS.size,
+        slots._CLOSED,
+        slots._PEAK_AT,
+        16 * 8,
+        slots.ABI,
+        slots.CARDS,
+        slots.PROCESSES,
     ]

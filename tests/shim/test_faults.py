@@ -63,7 +63,9 @@ def test_more_processes_than_entries_are_refused(bench: Bench):
     import struct
 
     fd = os.open(bench.slot / "usage", os.O_RDWR)
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 1 << 40, slots.PROCESSES - 1, 0))
+    fcntl.fcntl(
+        fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 1 << 40, slots.PROCESSES - 1, 0)
+    )
     bench.run("ok(context())")
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 1 << 40, slots.PROCESSES, 0))
     done = bench.run("assert context() == NOT_PERMITTED")

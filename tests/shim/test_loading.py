@@ -23,19 +23,29 @@ static int work(int (*init)(unsigned), int (*retain)(void **, int), int (*curren
 }
 """
 
-LINKED = ALLOCATE.replace("#define", "#include <stdio.h>\n#define", 1) + r"""
+LINKED = (
+    ALLOCATE.replace("#define", "#include <stdio.h>\n#define", 1)
+    + r"""
 int cuInit(unsigned); int cuDevicePrimaryCtxRetain(void **, int); int cuCtxSetCurrent(void *); int cuMemAlloc_v2(u64 *, size_t);
 int main(void) { return work(cuInit, cuDevicePrimaryCtxRetain, cuCtxSetCurrent, cuMemAlloc_v2); }
 """
+)
 
-BY_DLSYM = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n" + ALLOCATE + r"""
+BY_DLSYM = (
+    "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n"
+    + ALLOCATE
+    + r"""
 int main(void) {
     void *h = dlopen("libcuda.so.1", RTLD_NOW | FLAGS);
     return work(dlsym(h, "cuInit"), dlsym(h, "cuDevicePrimaryCtxRetain"), dlsym(h, "cuCtxSetCurrent"), dlsym(h, "cuMemAlloc_v2"));
 }
 """
+)
 
-BY_DRIVER = "#include <dlfcn.h>\n#include <stdio.h>\n" + ALLOCATE + r"""
+BY_DRIVER = (
+    "#include <dlfcn.h>\n#include <stdio.h>\n"
+    + ALLOCATE
+    + r"""
 static int (*ask)(const char *, void **, int, u64, int *);
 static void *get(const char *name) { void *f = 0; int s; ask(name, &f, VERSION, FLAGS, &s); return f; }
 int main(void) {
@@ -43,6 +53,7 @@ int main(void) {
     return work(get("cuInit"), get("cuDevicePrimaryCtxRetain"), get("cuCtxSetCurrent"), get("cuMemAlloc"));
 }
 """
+)
 
 OTHER_PRELOAD = r"""
 #define _GNU_SOURCE
@@ -69,7 +80,9 @@ def compiled(folder: Path, source: str, *flags: str, name: str = "program") -> P
 
 
 def passes(bench: Bench, program: Path, **env: str) -> None:
-    done = subprocess.run([program], env=bench.env(**env), capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run(
+        [program], env=bench.env(**env), capture_output=True, text=True, check=False, timeout=20
+    )
     assert done.returncode == 0, done.stderr
     assert bench.usage().denied == 1
 
@@ -103,7 +116,12 @@ def test_another_preload_that_hooks_dlsym_goes_on_working(bench: Bench, tmp_path
     for preload in (f"{libraries.shim()}:{other}", f"{other}:{libraries.shim()}"):
         before = bench.usage().denied
         done = subprocess.run(
-            [program], env=bench.env(LD_PRELOAD=preload), capture_output=True, text=True, check=False, timeout=20
+            [program],
+            env=bench.env(LD_PRELOAD=preload),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
         )
         assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
         assert bench.usage().denied == before + 1
@@ -128,6 +146,8 @@ def test_a_program_without_a_slot_notices_nothing(bench: Bench, tmp_path: Path):
 
 
 def test_a_program_without_cuda_runs_as_ever_in_a_slot(bench: Bench):
-    done = subprocess.run(["sh", "-c", "ls / | wc -l"], env=bench.env(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["sh", "-c", "ls / | wc -l"], env=bench.env(), capture_output=True, text=True, check=True
+    )
     assert int(done.stdout) > 3
     assert done.stderr == ""

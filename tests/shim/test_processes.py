@@ -53,7 +53,8 @@ def test_a_forked_child_that_uses_the_card_is_counted_beside_its_parent(bench: B
 
 
 def test_a_child_made_without_fork_handlers_is_told_apart_too(bench: Bench):
-    bench.run("""
+    bench.run(
+        """
         ok(context()); ok(alloc(512 * MIB)[0])
         libc = ctypes.CDLL(None)
         child = libc.syscall(56, signal.SIGCHLD, 0, 0, 0, 0) if os.uname().machine == "x86_64" else os.fork()
@@ -62,7 +63,8 @@ def test_a_child_made_without_fork_handlers_is_told_apart_too(bench: Bench):
             os._exit(0 if len(slots.read_usage(slot).processes) == 2 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         agree(512 * MIB + 256 * MIB)
-    """.replace("ok(context())", "import signal\n        ok(context())", 1))
+    """.replace("ok(context())", "import signal\n        ok(context())", 1)
+    )
 
 
 def test_closing_every_descriptor_does_not_drop_the_lock(bench: Bench):
@@ -173,7 +175,9 @@ def test_readers_see_the_grant_and_take_no_entry(bench: Bench):
         "print(m.total, m.used, m.free, v.total, v.used, v.free)"
     )
     holder = bench.start("ok(context()); ok(alloc(GIB)[0]); say('holding'); hear()")
-    done = subprocess.run([sys.executable, "-c", code], env=bench.env(), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=bench.env(), capture_output=True, text=True, check=True
+    )
     total, used, free = 2 * GIB, GIB + CONTEXT, GIB - CONTEXT
     assert [int(word) for word in done.stdout.split()] == [total, used, free] * 2
     assert len(bench.usage().processes) == 1
