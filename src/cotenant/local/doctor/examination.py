@@ -125,7 +125,7 @@ def examine(machine: Machine, system: System) -> Facts:
         system=system,
         access=tuple(_access(home)),
         filesystem=filesystem_of(home.slots),
-        locked_by=lock_holder(home.lock),
+        locked_by=lock_holder(home.lock, LOCK_PATIENCE),
         ledger=ledger,
         rows=rows,
         strays=tuple(_stray(folder) for folder in slot_folder.find_strays(home, {job.id for job in jobs})),
@@ -153,7 +153,7 @@ def filesystem_of(path: Path) -> str:
     return kind
 
 
-def lock_holder(path: Path, patience: float = LOCK_PATIENCE) -> str | None:
+def lock_holder(path: Path, patience: float) -> str | None:
     """Who has held the lock all the time; None if it can be had, or goes from hand to hand."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
