@@ -80,7 +80,8 @@ def test_a_read_only_ledger(machine, tmp_path):
 def test_a_full_disk_while_charging(machine, tmp_path):
     """The ledger's folder is a file system with room for the file, and none for another row."""
     folder = machine.home.folder
-    script = f"mount -t tmpfs -o size=64k none {folder} && head -c 65536 /dev/zero >{folder}/fill 2>/dev/null; true"
+    fill = f"head -c 65536 /dev/zero >{folder}/fill 2>/dev/null"
+    script = f"mount -t tmpfs -o size=64k none {folder} && {fill}; true"
     ran, told = started(machine, tmp_path, mounted(script))
     assert not ran
     assert "disk" in told or "No space" in told
@@ -89,7 +90,7 @@ def test_a_full_disk_while_charging(machine, tmp_path):
 
 @needs_root
 def test_a_disk_that_fills_up_while_a_command_runs(machine, tmp_path, until):
-    """Its end cannot be recorded: the exit code is passed through, and its room is free for whoever comes next."""
+    """Its end cannot be recorded: the exit code is passed through, and the next comer finds the room free."""
     folder = tmp_path / "small"
     folder.mkdir()
     shell = f"""
@@ -130,7 +131,7 @@ def test_a_folder_of_somebody_else(machine, tmp_path):
 
 @needs_root
 def test_two_users_share_a_folder_for_all(simulate, tmp_path, until):
-    """Each sees the other's grants, takes no room that is the other's, and reaps what the other left behind."""
+    """Each sees the other's grants, takes no room of theirs, and reaps what they left behind."""
     for path in (tmp_path, *tmp_path.parents):
         if str(path).startswith("/tmp/pytest"):
             path.chmod(0o755)

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import signal
 import sys
 import time
@@ -135,8 +136,7 @@ def test_a_terminal_s_interrupt_reaches_the_command_once(machine):
         os.write(terminal, b"\x03")
         while seen.count(b"\n") < 2:
             seen += os.read(terminal, 1024)
-        assert seen.split()[-1] == b"SIGINT"
-        assert seen.count(b"SIGINT") == 1
+        assert seen.replace(b"^C", b"").split() == [b"ready", b"SIGINT"]
     finally:
         os.kill(pid, signal.SIGCONT)
         _, status = os.waitpid(pid, 0)
@@ -173,7 +173,7 @@ def test_a_terminal_s_stop_stops_both_and_both_go_on(machine):
     while b"ready" not in seen:
         seen += os.read(terminal, 1024)
     os.write(terminal, b"\x1a")
-    while b"exit" not in seen:
+    while not re.search(rb"exit \d+\r", seen):
         seen += os.read(terminal, 1024)
     os.waitpid(pid, 0)
     os.close(terminal)
@@ -344,7 +344,7 @@ def test_less_than_a_context_is_warned_of(machine):
 
 
 def test_what_the_user_preloads_is_kept(machine, tmp_path):
-        missing = tmp_path / "mine.so"
+    missing = tmp_path / "mine.so"
     done = machine(
         "run", "--gpu-memory", "1Gi", "--", "sh", "-c", "echo $LD_PRELOAD", env={"LD_PRELOAD": str(missing)}
     )

@@ -70,7 +70,8 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     if timeout is not None and options["no_wait"]:
         raise BadInput("--no-wait and --wait-timeout exclude each other")
     machine = machine_of(ctx.obj)
-    containers.refuse(command, _spelled(options), machine.shim, machine.card_environment)
+    simulate = ["--simulate", ctx.obj] if ctx.obj else []
+    containers.refuse(command, [*simulate, *_spelled(options)], machine.shim, machine.card_environment)
     request = Request(
         command=command,
         demand=demand,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cotenant.local import home
-from cotenant.local.setup import setup
+from cotenant.local.setup import TMPFILES, setup
 
 
 @click.command()
@@ -27,7 +27,7 @@ def command(folder: Path) -> None:
     \b
     sudo cotenant setup
     """  # noqa: D301 -- \b keeps the lines below it as they are
-    for path in setup(folder.absolute()):
+    for path in setup(folder.absolute(), tmpfiles=TMPFILES if folder == home.FOR_ALL else None):
         click.echo(f"ready: {path}")
     if folder != home.FOR_ALL:
         click.echo(f"users of it set COTENANT_HOME={folder.absolute()}")

@@ -95,28 +95,14 @@ class Nvml:
         return Readings(tuple(cards), tuple(lost))
 
     def faults(self, timeout: float) -> Iterator[Fault]:
-        """Wait for XID events on all cards; ends when none has come for that many seconds."""
+        """XID events on all cards from now on; ends when none has come for that many seconds."""
         self._start()
         events = pynvml.nvmlEventSetCreate()
-        try:
-            for index in range(pynvml.nvmlDeviceGetCount()):
-                with contextlib.suppress(
-                    pynvml.NVMLError
-                ):  # a card without events, or one that is lost already
-                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
-            while True:
-                try:
-                    event = pynvml.nvmlEventSetWait_v2(events, int(timeout * 1000))
-                except pynvml.NVMLError_Timeout:
-                    return
-                if (
-                    event.eventType == pynvml.nvmlEventTypeXidCriticalError
-                    and event.eventData not in FAULTS_OF_PROGRAMS
-                ):
-                    yield Fault(_text(pynvml.nvmlDeviceGetUUID(event.device)), event.eventData)
-        finally:
-            pynvml.nvmlEventSetFree(events)
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):  # a card without events, or one that is lost already
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        return _faults(events, timeout)
 
     def close(self) -> None:
         if self._ready:
@@ -138,6 +124,19 @@ class Nvml:
                 "To try Cotenant without a card, add --simulate 2x16GiB"
             ) from None
         self._ready = True
+
+
+def _faults(events: Any, timeout: float) -> Iterator[Fault]:
+    try:
+        while True:
+            try:
+                event = pynvml.nvmlEventSetWait_v2(events, int(timeout * 1000))
+            except pynvml.NVMLError_Timeout:
+                return
+            if event.eventData not in FAULTS_OF_PROGRAMS:
+                yield Fault(_text(pynvml.nvmlDeviceGetUUID(event.device)), event.eventData)
+    finally:
+        pynvml.nvmlEventSetFree(events)
 
 
 def with_known(

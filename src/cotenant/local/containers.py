@@ -71,8 +71,8 @@ def refuse(command: Sequence[str], options: Sequence[str], shim: Path, cards: Ma
         "no limit would hold. "
         f"Add these flags to it, and let a shell inside the grant fill them in:\n\n"
         f"  {shlex.join(['cotenant', 'run', *options])} -- sh -c {shlex.quote(script)}\n\n"
-        f"The image must use glibc (Alpine does not). Keep it in the foreground (no -d): the grant lasts "
-        f"as long as `{engine} {command[end]}` does, and longer only while a process in the container uses the "
+        "The image must use glibc (Alpine does not). Keep it in the foreground (no -d): the grant lasts as "
+        f"long as `{engine} {command[end]}` does, and longer only while a process in the container uses the "
         f"card.{note}"
     )
 

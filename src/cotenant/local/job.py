@@ -27,7 +27,7 @@ class Job:
     enforcer: str
     """The strongest that the command allows: `shim`, or `watch` if the shim cannot be loaded into it."""
     compute: str | None
-    """`mps` if MPS holds it to the compute that it asked for, `none` if nothing does; None: it did not ask."""
+    """`mps` if MPS holds it to the compute that it asked for, `none` if nothing does; None: not asked for."""
     process: Process
     """Who answers for it: the runner until the command is there, then the command."""
     since: float

@@ -1,0 +1,191 @@
+"""The commands as people and scripts call them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from cotenant.local.home import TMPFS, runtime_name
+
+
+@pytest.fixture
+def cotenant(tmp_path):
+    base = tmp_path / "home"
+    environ = {**os.environ, "COTENANT_HOME": str(base)}
+    environ.pop("COTENANT_SIMULATE", None)
+
+    def call(*words, env=None):
+        line = [sys.executable, "-m", "cotenant.cli.main", *map(str, words)]
+        given = {**environ, **(env or {})}
+        done = subprocess.run(line, env=given, capture_output=True, text=True, check=False, timeout=60)
+        assert "Traceback" not in done.stderr
+        return done
+
+    yield call
+    for folder in (base, tmp_path / "all"):
+        shutil.rmtree(TMPFS / runtime_name(folder, os.getuid()), ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu-memory", "4Q", "--", "true"], "4Gi, 4096Mi"),
+        (["--gpu-memory", "0", "--", "true"], "more than zero"),
+        (["--gpu-memory", "-4Gi", "--", "true"], "more than zero"),
+        (["--gpu-memory", "120%", "--", "true"], "at most 100%"),
+        (["--gpu-memory", "17Gi", "--", "true"], "the largest card has 16Gi"),
+        (["--gpus", "3", "--gpu-memory", "1Gi", "--", "true"], "3 cards asked, there are 2"),
+        (["--gpus", "0", "--", "true"], "gpus"),
+        (["--whole", "0", "--", "true"], "--whole"),
+        (["--whole", "3", "--", "true"], "3 whole cards asked, there are 2"),
+        (["--gpu-memory", "1Gi", "--whole", "1", "--", "true"], "--whole or --gpu-memory"),
+        (["--gpu-memory", "1Gi", "--gpu-model", "H100", "--", "true"], "H100 asked, no such card"),
+        (["--gpu-memory", "1Gi", "--gpu-model", "A,,B", "--", "true"], "empty name"),
+        (["--gpu-memory", "1Gi", "--gpu", "GPU-nowhere", "--", "true"], "GPU-nowhere asked, no such card"),
+        (["--gpu-memory", "1Gi", "--gpu-compute", "0", "--", "true"], "1 to 100"),
+        (["--gpu-memory", "1Gi", "--placement", "best", "--", "true"], "'frag', 'binpack', 'spread'"),
+        (["--gpu-memory", "1Gi", "--enforce", "no", "--", "true"], "'observe', 'warn', 'enforce'"),
+        (["--gpu-memory", "1Gi", "--name", "a b", "--", "true"], "not a name"),
+        (["--gpu-memory", "1Gi", "--wait-timeout", "10", "--", "true"], "did you mean 10s"),
+        (["--gpu-memory", "1Gi", "--no-wait", "--wait-timeout", "1s", "--", "true"], "exclude each other"),
+        (["--gpu-memory", "1Gi"], "no command"),
+        (["--gpu-memory", "1Gi", "--bogus", "--", "true"], "--bogus"),
+        (
+            ["--gpu-memory", "1Gi", "--", "docker", "run", "--rm", "image"],
+            "$COTENANT_SLOT:/run/cotenant/slot",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_exits_2_and_says_what_is_right(cotenant, words, said):
+    done = cotenant("--simulate", "2x16GiB", "run", *words)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("spec", ["2x", "0x16GiB", "nonsense", "-1x16GiB", "1x16GiB,,", "99x16GiB"])
+def test_cards_that_cannot_be_simulated(cotenant, spec):
+    assert cotenant("--simulate", spec, "gpus").returncode == 2
+
+
+def test_simulate_is_taken_before_and_after_and_from_the_environment(cotenant):
+    spec = "1x16GiB,1xT4"
+    told = [
+        cotenant("--simulate", spec, "gpus", "-o", "json"),
+        cotenant("gpus", "-o", "json", "--simulate", spec),
+        cotenant("gpus", "-o", "json", env={"COTENANT_SIMULATE": spec}),
+        cotenant("--simulate", "8x16GiB", "gpus", "-o", "json", "--simulate", spec),
+    ]
+    assert len({done.stdout for done in told}) == 1
+    cards = json.loads(told[0].stdout)["cards"]
+    assert [(card["index"], card["model"]) for card in cards] == [
+        (0, "NVIDIA Stand-in 16GiB"),
+        (1, "Tesla T4"),
+    ]
+    assert cards[0]["memory"] == cards[0]["free"] == 16 << 30
+
+
+def test_json_has_the_fields_that_scripts_rely_on(cotenant):
+    script = f"{sys.executable} -m cotenant.cli.main ps -o json"
+    words = ["run", "--gpu-memory", "1Gi", "--name", "outer", "--", "sh", "-c", script]
+    told = json.loads(cotenant(*words, env={"COTENANT_SIMULATE": "2x16GiB"}).stdout)
+    (grant,) = told["grants"]
+    assert told["line"] == []
+    assert set(grant) == {
+        "id", "name", "user", "command", "pid", "mode", "enforcer", "compute", "limit", "used", "peak", "denied",
+        "over", "idle_seconds", "running_seconds", "processes", "shares",
+    }  # fmt: skip
+    assert (grant["name"], grant["limit"], grant["used"], grant["idle_seconds"]) == (
+        "outer",
+        1 << 30,
+        0,
+        None,
+    )
+    assert set(grant["shares"][0]) == {"uuid", "index", "limit", "used", "peak", "compute", "whole"}
+
+
+def test_tables_need_no_terminal_and_no_colour(cotenant):
+    done = cotenant("--simulate", "2x16GiB", "gpus")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert done.stdout.splitlines()[0].split()[:4] == ["GPU", "MODEL", "MEMORY", "FREE"]
+    assert cotenant("--simulate", "2x16GiB", "ps").stdout == "nothing runs, nothing waits\n"
+
+
+def test_tables_in_ascii_where_nothing_else_can_be_shown(cotenant):
+    done = cotenant("--simulate", "1x16GiB", "gpus", env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0
+    assert "." * 24 in done.stdout
+
+
+def test_without_a_driver_it_says_so(cotenant):
+    done = cotenant("gpus")
+    if done.returncode == 0:
+        pytest.skip("this machine has a card")
+    assert done.returncode == 1
+    assert "--simulate 2x16GiB" in done.stderr
+
+
+def test_a_name_that_is_not_there(cotenant):
+    for words in (["stop", "ghost"], ["resize", "ghost", "4Gi"]):
+        done = cotenant("--simulate", "1x16GiB", *words)
+        assert done.returncode == 2
+        assert "nothing named 'ghost'" in done.stderr
+
+
+def test_standin_prints_what_a_shell_needs(cotenant):
+    lines = cotenant("--simulate", "1x16GiB", "standin").stdout.splitlines()
+    assert {line.split("=")[0] for line in lines} == {
+        "export COTENANT_STANDIN",
+        "export LD_LIBRARY_PATH",
+        "export COTENANT_SIMULATE",
+    }
+    assert cotenant("standin").returncode == 2
+
+
+def test_standin_runs_a_command_on_the_cards(cotenant):
+    script = "import pynvml; pynvml.nvmlInit(); print(pynvml.nvmlDeviceGetCount())"
+    done = cotenant("--simulate", "3x16GiB", "standin", "--", sys.executable, "-c", script)
+    assert done.stdout == "3\n"
+
+
+def test_help_teaches_by_example(cotenant):
+    told = cotenant("--help").stdout
+    for command in ("gpus", "run", "ps", "stop", "resize"):
+        assert command in told
+    assert "cotenant run --gpu-memory 4Gi -- python train.py" in cotenant("run", "--help").stdout
+    assert cotenant("nonsense").returncode == 2
+
+
+def test_version(cotenant):
+    done = cotenant("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("cotenant 0.")
+
+
+def test_setup_is_for_root(cotenant, tmp_path):
+    if os.getuid() != 0:
+        assert cotenant("setup", "--folder", tmp_path / "all").returncode == 1
+        return
+    done = cotenant("setup", "--folder", tmp_path / "all")
+    assert done.returncode == 0
+    assert (tmp_path / "all").stat().st_mode & 0o777 == 0o777
+    assert f"COTENANT_HOME={tmp_path / 'all'}" in done.stdout
+
+
+def test_run_imports_neither_numpy_nor_rich(tmp_path):
+    script = (
+        "import sys; sys.argv = ['cotenant', '--simulate', '1x16GiB', 'run', '--gpu-memory', '1Gi', '--', 'true']\n"
+        "from cotenant.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit as done: assert done.code == 0\n"
+        "print({'numpy', 'rich', 'asyncio', 'http', 'email'} & set(sys.modules))"
+    )
+    environ = {**os.environ, "COTENANT_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "set()\n", done.stderr
