@@ -1,0 +1,175 @@
+"""`cotenant top`: plain text and JSON without a terminal, a live view on one, and a terminal as it was afterwards."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+from cotenant.demo import worker
+from cotenant.local import home
+
+TOP = [sys.executable, "-m", "cotenant.cli.main", "top"]
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+SHOW_CURSOR = b"\x1b[?25h"
+CTRL_C = b"\x03"
+
+
+@pytest.fixture
+def environ(tmp_path):
+    yield {**os.environ, "COTENANT_HOME": str(tmp_path), "COTENANT_SIMULATE": "2x16GiB", "TERM": "xterm"}
+    subprocess.run(["rm", "-rf", home.prepare(tmp_path).runtime], check=False)
+
+
+@pytest.fixture
+def jobs(environ):
+    """One that runs and was refused something, one that waits."""
+    line = [sys.executable, "-m", "cotenant.cli.main", "run", "--gpu-memory"]
+    started = []
+    for name, size in (("train", "12Gi"), ("serve", "12Gi"), ("later", "8Gi")):
+        command = [*line, size, "--name", name, "--", sys.executable, worker.__file__, "2Gi"]
+        process = subprocess.Popen(
+            command,
+            env=environ,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        started.append(process)
+        assert (process.stderr if name == "later" else process.stdout).readline()
+    started[0].stdin.write("take 11Gi\n")
+    started[0].stdin.flush()
+    assert "OUT_OF_MEMORY" in started[0].stdout.readline()
+    yield started
+    for process in started:
+        process.terminate()
+        process.communicate()
+
+
+def top(environ, *options):
+    return subprocess.run(
+        [*TOP, *options], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_without_a_terminal_it_is_one_plain_look(environ, jobs):
+    done = top(environ)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert done.stdout.count("cotenant top") == 1
+    assert "simulated 2x16GiB  8Gi of 32Gi free  2 running  1 waiting" in done.stdout
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
+    assert rows["train"][2] == "12Gi"
+    assert rows["train"][4:6] == ["2.2Gi", "2.2Gi"]
+    assert rows["train"][7] == "1"
+    assert rows["1st"][1] == "later"
+
+
+def test_as_many_looks_as_asked_for(environ):
+    done = top(environ, "-n", "3", "--interval", "50ms")
+    assert done.returncode == 0
+    assert done.stdout.count("cotenant top") == 3
+
+
+def test_json_is_one_line_a_look(environ, jobs):
+    time.sleep(1)  # so that the cards' last second was busy
+    done = top(environ, "-o", "json", "-n", "2", "--interval", "100ms")
+    looks = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(looks) == 2
+    for look in looks:
+        assert [card["memory"] for card in look["cards"]] == [16 << 30] * 2
+        train = next(grant for grant in look["grants"] if grant["name"] == "train")
+        assert train["limit"] == 12 << 30
+        assert train["used"] == train["peak"] == (2 << 30) + (256 << 20)
+        assert train["denied"] == 1
+        assert train["idle_seconds"] < 3
+        assert [waiting["name"] for waiting in look["line"]] == ["later"]
+    busy = [grant["utilization"] for grant in looks[-1]["grants"]]
+    assert all(figure is None or 0 <= figure <= 100 for figure in busy)
+
+
+@pytest.mark.parametrize("options", [("-n", "0"), ("--interval", "2"), ("--interval", "soon"), ("-n", "x")])
+def test_bad_input(environ, options):
+    done = top(environ, *options)
+    assert done.returncode == 2
+    assert options[0].lstrip("-") in done.stderr or "iterations" in done.stderr
+
+
+class Terminal:
+    """`cotenant top` as somebody in front of a terminal has it."""
+
+    def __init__(self, environ, *options):
+        self.ours, theirs = pty.openpty()
+        termios.tcsetwinsize(theirs, (40, 140))
+        self.before = termios.tcgetattr(theirs)
+        self.process = subprocess.Popen(
+            [*TOP, *options],
+            env=environ,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C arrives
+        )
+        self.theirs = theirs
+        self.seen = b""
+
+    def until(self, text, seconds=20.0):
+        end = time.monotonic() + seconds
+        while text not in self.seen and time.monotonic() < end:
+            self._read(0.1)
+        assert text in self.seen, self.seen
+
+    def _read(self, seconds):
+        if select.select([self.ours], [], [], seconds)[0]:
+            self.seen += os.read(self.ours, 65536)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.theirs)
+        os.close(self.ours)
+
+
+@pytest.fixture
+def terminal(environ):
+    terminal = Terminal(environ, "--interval", "200ms")
+    yield terminal
+    terminal.close()
+
+
+def test_a_live_view_that_ctrl_c_ends_quietly(terminal):
+    terminal.until(ENTER)
+    terminal.until(b"2x16GiB  32Gi of 32Gi free")
+    os.write(terminal.ours, CTRL_C)
+    assert terminal.process.wait(10) == 0
+    terminal.until(LEAVE)
+    after = terminal.seen.split(LEAVE, 1)[1]
+    assert SHOW_CURSOR in terminal.seen.rsplit(ENTER, 1)[1]
+    assert b"Traceback" not in after
+    assert b"Abort" not in after
+    assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def test_the_terminal_is_restored_when_it_is_terminated(terminal):
+    terminal.until(b"GPU")
+    terminal.process.terminate()
+    assert terminal.process.wait(10) == 128 + signal.SIGTERM
+    terminal.until(LEAVE)
+    terminal.until(SHOW_CURSOR)
+
+
+def test_the_view_goes_on_by_itself(terminal):
+    terminal.until(b"GPU")
+    end = time.monotonic() + 10
+    while terminal.seen.count(b"cotenant top") < 3 and time.monotonic() < end:
+        terminal._read(0.2)
+    assert terminal.seen.count(b"cotenant top") >= 3
