@@ -79,6 +79,23 @@ API cuCtxDestroy_v2(CUcontext context) {
     return CUDA_SUCCESS;
 }
 
+/* The old way to share a context within a process: it ends with its last user. */
+API cuCtxAttach(CUcontext *context, unsigned int flags) {
+    NEED(context && flags == 0);
+    TRY(current_context(context));
+    __atomic_fetch_add(&(*context)->attached, 1, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
+API cuCtxDetach(CUcontext context) {
+    if (!context || context->dead)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    if (__atomic_load_n(&context->attached, __ATOMIC_RELAXED) == 0)
+        return cuCtxDestroy_v2(context);
+    __atomic_fetch_sub(&context->attached, 1, __ATOMIC_RELAXED);
+    return CUDA_SUCCESS;
+}
+
 API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice index) {
     struct device *device;
     TRY(device_get(index, &device));

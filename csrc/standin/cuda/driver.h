@@ -113,6 +113,7 @@ struct CUctx_st {
     unsigned api;
     uint64_t id;
     bool dead, primary;
+    unsigned attached; /* users beside the first */
     struct CUstream_st legacy; /* stream 0 and the per-thread default stream */
     uint64_t limits[16];
     int cache_config;
