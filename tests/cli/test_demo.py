@@ -15,6 +15,7 @@ import pytest
 from cotenant.core.errors import BadInput
 from cotenant.demo.stage import Broken, Stage, stage
 from cotenant.demo.story import SPEC, Story
+from cotenant.hardware import standin
 
 DEMO = [sys.executable, "-m", "cotenant.cli.main", "demo"]
 
@@ -120,6 +121,10 @@ def test_cards_that_do_not_suit_the_story(environ):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_on_a_terminal_it_leaves_nothing(environ, tmp_path, number):
+    """Told where real cards are, too: here the stand-in plays them."""
+    cards = tmp_path.with_name(f"{tmp_path.name}-cards")
+    standin.create(cards, standin.parse_spec("1xT4"))
+    environ = standin.environment(cards, environ)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         DEMO,
@@ -135,6 +140,7 @@ def test_interrupted_on_a_terminal_it_leaves_nothing(environ, tmp_path, number):
         if select.select([ours], [], [], 0.2)[0]:
             seen += os.read(ours, 65536)
     assert b"\x1b[" in seen  # colours, since this is a terminal
+    assert b"This machine has 1 of its own" in seen
     process.send_signal(number)
     while process.poll() is None and time.monotonic() < end:  # what it still says must not block it
         if select.select([ours], [], [], 0.1)[0]:

@@ -10,10 +10,12 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
 from cotenant.demo import worker
+from cotenant.hardware import standin
 from cotenant.local import home
 
 TOP = [sys.executable, "-m", "cotenant.cli.main", "top"]
@@ -30,7 +32,9 @@ def environ(tmp_path):
 
 @pytest.fixture
 def jobs(environ):
-    """One that runs and was refused something, one that waits."""
+    """One that runs and was refused something, one more, and one that waits; a launch takes 10 ms."""
+    place = home.prepare(Path(environ["COTENANT_HOME"]), "2x16GiB").standin
+    standin.create(place, standin.parse_spec("2x16GiB"), launch_seconds=0.01)
     line = [sys.executable, "-m", "cotenant.cli.main", "run", "--gpu-memory"]
     started = []
     for name, size in (("train", "12Gi"), ("serve", "12Gi"), ("later", "8Gi")):
@@ -92,11 +96,15 @@ def test_json_is_one_line_a_look(environ, jobs):
         assert train["denied"] == 1
         assert train["idle_seconds"] < 3
         assert [waiting["name"] for waiting in look["line"]] == ["later"]
-    busy = [grant["utilization"] for grant in looks[-1]["grants"]]
-    assert all(figure is None or 0 <= figure <= 100 for figure in busy)
+    busy = {grant["name"]: grant["utilization"] for grant in looks[-1]["grants"]}
+    assert busy.keys() == {"train", "serve"}
+    assert all(5 <= figure <= 60 for figure in busy.values())
+    assert all(card["utilization"] >= 5 for card in looks[-1]["cards"])
 
 
-@pytest.mark.parametrize("options", [("-n", "0"), ("--interval", "2"), ("--interval", "soon"), ("-n", "x")])
+@pytest.mark.parametrize(
+    "options", [("-n", "0"), ("--interval", "0s"), ("--interval", "2"), ("--interval", "soon"), ("-n", "x")]
+)
 def test_bad_input(environ, options):
     done = top(environ, *options)
     assert done.returncode == 2
@@ -137,6 +145,15 @@ class Terminal:
         self.process.wait()
         os.close(self.theirs)
         os.close(self.ours)
+
+
+def test_on_a_terminal_the_last_of_some_looks_stays(environ):
+    terminal = Terminal(environ, "-n", "2", "--interval", "100ms")
+    terminal.until(b"GPU")
+    assert terminal.process.wait(20) == 0
+    terminal.until(SHOW_CURSOR)
+    assert ENTER not in terminal.seen
+    terminal.close()
 
 
 @pytest.fixture

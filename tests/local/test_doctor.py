@@ -22,10 +22,11 @@ from cotenant.hardware.nvml import CardProcess
 from cotenant.local import home as homes
 from cotenant.local import slot_folder
 from cotenant.local.account import CardAccount
-from cotenant.local.doctor import examination, report, system
-from cotenant.local.doctor.examination import Access, Card, Facts, Holding, filesystem_of
+from cotenant.local.doctor import places, report, system
+from cotenant.local.doctor.examination import Card, Facts, Holding
 from cotenant.local.doctor.findings import findings
 from cotenant.local.doctor.lowering import Held, lowered
+from cotenant.local.doctor.places import Access, filesystem_of
 from cotenant.local.doctor.system import CUDA, NVML, Library, Preload, System
 from cotenant.local.environment import SHIM
 from cotenant.local.machine import Machine
@@ -39,8 +40,8 @@ WELL = System((), driver_loaded=True, musl=None, preloads=())
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch):
     monkeypatch.setattr(report, "SECOND_LOOK", 0.02)
-    monkeypatch.setattr(examination, "LOCK_PATIENCE", 0.3)
-    monkeypatch.setattr(examination, "filesystem_of", lambda path: "tmpfs")  # tests live on a disk
+    monkeypatch.setattr(places, "LOCK_PATIENCE", 0.3)
+    monkeypatch.setattr(places, "filesystem_of", lambda path: "tmpfs")  # tests live on a disk
 
 
 @pytest.fixture
@@ -345,7 +346,7 @@ def test_a_ledger_that_another_user_made():
         child = os.fork()
         if child == 0:
             os.setresuid(65534, 65534, 65534)
-            unwritable = {each.path for each in examination._access(place) if not each.writable}
+            unwritable = {each.path for each in places.access(place) if not each.writable}
             os._exit(0 if {place.folder, place.ledger} <= unwritable else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

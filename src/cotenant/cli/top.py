@@ -14,16 +14,18 @@ import click
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.cli.ending import tidily
+from cotenant.cli.gpus import _row as card_row
+from cotenant.cli.ps import _waiting as waiting_row
 from cotenant.core.errors import BadInput
-from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes, parse_duration
 from cotenant.hardware import activity
 from cotenant.local.machine import Machine
-from cotenant.local.snapshot import CardView, GrantView, Snapshot, snapshot
+from cotenant.local.snapshot import GrantView, Snapshot, snapshot
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+SHORTEST = 0.05
 IDLE = 60.0
 """Seconds without a launch or allocation after which a grant is shown as idle."""
 
@@ -31,7 +33,7 @@ IDLE = 60.0
 class Moment(NamedTuple):
     view: Snapshot
     busy: dict[str, int]
-    """Percent of its cards' time, by id of grant; none where the driver does not tell."""
+    """Percent of its cards' time, by id of grant; not there where the driver does not tell."""
 
     def to_json(self) -> dict[str, Any]:
         document = self.view.to_json()
@@ -64,6 +66,8 @@ def command(ctx: click.Context, interval: str, iterations: int | None, output: s
     last moments; USED is red beyond the limit.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     pause = parse_duration(interval, "--interval")
+    if pause < SHORTEST:
+        raise BadInput(f"--interval: {interval} is too short: take 50ms or more")
     if iterations is not None and iterations < 1:
         raise BadInput(f"--iterations: {iterations} is not a number of looks: take 1 or more")
     machine = machine_of(ctx.obj)
@@ -75,7 +79,7 @@ def command(ctx: click.Context, interval: str, iterations: int | None, output: s
         if output == "json":
             _show_json(moments)
         elif live:
-            _show_live(moments)
+            _show_live(moments, screen=iterations is None)
         else:
             _show_plain(moments)
 
@@ -96,9 +100,9 @@ def _busy(view: Snapshot) -> dict[str, int]:
     told = {card.uuid: activity.by_process(card.uuid) for card in view.cards if card.healthy}
     busy = {}
     for grant in view.grants:
-        cards = [told.get(share.uuid, {}) for share in grant.shares]
-        if any(cards):
-            figures = [sum(card.get(pid, 0) for pid in grant.processes) for card in cards]
+        cards = [card for share in grant.shares if (card := told.get(share.uuid)) is not None]
+        figures = [sum(card.get(pid, 0) for pid in grant.processes) for card in cards]
+        if figures:
             busy[grant.id] = min(100, round(sum(figures) / len(figures)))
     return busy
 
@@ -118,12 +122,13 @@ def _show_plain(moments: Iterator[Moment]) -> None:
             table.show(section.header, section.rows)
 
 
-def _show_live(moments: Iterator[Moment]) -> None:
+def _show_live(moments: Iterator[Moment], *, screen: bool) -> None:
+    """On a screen of its own, or where the cursor is, so that the last look stays to be read."""
     from rich.live import Live  # only here: it takes longer to load than all the rest
 
-    with Live(screen=True, auto_refresh=False) as screen:
+    with Live(screen=screen, auto_refresh=False) as view:
         for moment in moments:
-            screen.update(_drawn(moment), refresh=True)
+            view.update(_drawn(moment), refresh=True)
 
 
 def _drawn(moment: Moment) -> Group:
@@ -155,39 +160,15 @@ def _headline(view: Snapshot) -> str:
 def _sections(moment: Moment) -> Sequence[Section]:
     view = moment.view
     cards = Section(
-        ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", ""),
-        [_card(card) for card in view.cards],
+        ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", "WHO"),
+        [card_row(card) for card in view.cards],
     )
     grants = Section(
         ("NAME", "GPU", "LIMIT", "", "USED", "PEAK", "BUSY", "DENIED", "IDLE", "USER", "COMMAND"),
         [_grant(grant, moment.busy.get(grant.id)) for grant in view.grants],
     )
-    line = Section(
-        ("LINE", "NAME", "WAITED", "USER", "WHY"),
-        [
-            (ordinal(each.place), each.name, table.duration(each.waited_seconds), each.user, each.reason)
-            for each in view.line
-        ],
-    )
+    line = Section(("LINE", "NAME", "USER", "WAITED", "WHY"), [waiting_row(waiting) for waiting in view.line])
     return [section for section in (cards, grants, line) if section.rows]
-
-
-def _card(card: CardView) -> tuple[str, ...]:
-    signs = table.signs()
-    used = min(card.used_by_grants, card.granted)
-    parts = [(used, signs["used"]), (card.granted - used, signs["granted"]), (card.outside, signs["outside"])]
-    return (
-        str(card.index),
-        card.model,
-        format_bytes(card.memory),
-        click.style(table.bar(parts, card.memory), fg="green" if card.healthy else "red"),
-        format_bytes(card.free),
-        format_bytes(card.granted),
-        format_bytes(card.used),
-        format_bytes(card.outside),
-        _percent(card.utilization),
-        "" if card.healthy else click.style(f"SICK: {card.problem}", fg="red"),
-    )
 
 
 def _grant(grant: GrantView, busy: int | None) -> tuple[str, ...]:

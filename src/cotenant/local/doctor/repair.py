@@ -16,8 +16,8 @@ from cotenant.core.errors import CotenantError
 from cotenant.core.units import Memory, format_bytes
 from cotenant.hardware import slots
 from cotenant.local import admission, slot_folder
-from cotenant.local.doctor.examination import wanted_mode
 from cotenant.local.doctor.lowering import Held, lowered
+from cotenant.local.doctor.places import wanted_mode
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
 from cotenant.local.rebuild import rebuild
