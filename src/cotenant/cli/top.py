@@ -139,8 +139,12 @@ def _drawn(moment: Moment) -> Group:
     parts: list[Text | Table] = [Text(_headline(moment.view), style="bold")]
     for section in _sections(moment):
         drawn = Table(box=None, pad_edge=False, header_style="bold")
-        for name in section.header:
-            drawn.add_column(name, no_wrap=True, overflow="ellipsis")
+        *columns, last = zip(section.header, *section.rows, strict=True)
+        for column in columns:
+            drawn.add_column(
+                column[0], no_wrap=True, min_width=max(len(click.unstyle(cell)) for cell in column)
+            )
+        drawn.add_column(last[0], no_wrap=True, overflow="ellipsis")  # the one that gives way
         for row in section.rows:
             drawn.add_row(*(Text.from_ansi(cell) for cell in row))
         parts += [Text(), drawn]
