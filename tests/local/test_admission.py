@@ -9,7 +9,7 @@ from cotenant.core.errors import BadInput, NoRoom
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.hardware import slots
-from cotenant.hardware.nvml import CardProcess, CardReading
+from cotenant.hardware.nvml import CardProcess, CardReading, NoDriver
 from cotenant.local import admission, slot_folder
 from cotenant.local.machine import now
 from cotenant.local.rebuild import rebuild
@@ -99,6 +99,22 @@ def test_who_frees_room_grants_it_and_rings(plain_machine, make_job, dead):
     assert bell.wait(0)
     assert plain_machine.store.find(waiting.id).shares
     bell.close()
+
+
+def test_room_is_given_back_also_when_the_cards_cannot_be_read(plain_machine, plain_cards, make_job, dead):
+    for id in "ab":
+        join(plain_machine, make_job(id, 16 * GIB))
+    join(plain_machine, make_job("c", 16 * GIB))
+
+    def read():
+        raise NoDriver("gone")
+
+    plain_cards.read = read
+    admission.withdraw(plain_machine, "a")
+    assert {job.id for job in plain_machine.store.jobs()} == {"b", "c"}
+    del plain_cards.read
+    admission.settle(plain_machine)
+    assert set(granted(plain_machine)) == {"b", "c"}
 
 
 def test_memory_outside_grants_is_not_given_away(plain_machine, plain_cards, make_job):

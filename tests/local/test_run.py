@@ -350,3 +350,27 @@ def test_what_the_user_preloads_is_kept(machine, tmp_path):
     )
     assert done.stdout.strip().split(":")[1:] == [str(missing)]
     assert done.stdout.startswith(str(machine.shim))
+
+
+def test_a_card_that_falls_off_the_bus(machine):
+    """Its grants stay, it takes no new ones, and the other card goes on."""
+    first = machine.holder("4Gi", "ready", "hold", options=["--name", "first"])
+    assert said(first) == "ready"
+    lost, well = (card.uuid for card in machine.cards.cards())
+    machine.cards.fail(lost)
+    cards = machine.listing("gpus")["cards"]
+    assert [(c["uuid"], c["healthy"], c["granted"], c["free"]) for c in cards] == [
+        (lost, False, 4 * GIB, 0),
+        (well, True, 0, 16 * GIB),
+    ]
+    assert cards[0]["memory"] == 16 * GIB
+    assert "SICK" in machine("gpus").stdout
+    done = machine("run", "--gpu-memory", "4Gi", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert done.stdout == f"{well}\n"
+    refused = machine("run", "--gpu-memory", "4Gi", "--gpu", lost, "--no-wait", "--", "true")
+    assert refused.returncode == 75
+    assert "no card that will do is healthy" in refused.stderr
+    first.stdin.close()
+    assert first.wait(10) == 0
+    machine.cards.recover(lost)
+    assert all(card["healthy"] and not card["granted"] for card in machine.listing("gpus")["cards"])

@@ -71,7 +71,8 @@ def machine_of(simulate: str | None) -> Machine:
 def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
     from cotenant.hardware import standin
 
-    standin.create(place.standin, standin.parse_spec(spec))
+    if not place.standin.exists():  # its folder is this description's own, so it can be no other cards
+        standin.create(place.standin, standin.parse_spec(spec))
     cards = standin.environment(place.standin, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
     return Machine(
         home=place,

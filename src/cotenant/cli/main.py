@@ -85,21 +85,29 @@ def group(ctx: click.Context, simulate: str | None) -> None:
 
 
 def main() -> None:
+    """Leaves without tearing down: SQLite, closed by its last user, would write and sync the whole ledger."""
     _leave_the_grant()
+    try:
+        code = _call()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        code = 141
+    os._exit(code)
+
+
+def _call() -> int:
     try:
         code = group.main(standalone_mode=False, prog_name="cotenant")
     except click.exceptions.Abort:
-        sys.exit(130)
+        return 130
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except CotenantError as error:
         click.echo(f"cotenant: {error}", err=True)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet too
-        sys.exit(141)
-    sys.exit(code if isinstance(code, int) else 0)
+        return error.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _leave_the_grant() -> None:

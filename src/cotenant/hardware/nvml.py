@@ -75,6 +75,13 @@ class Nvml:
 
     def read(self) -> Readings:
         self._start()
+        try:
+            return self._read()
+        except pynvml.NVMLError as error:
+            self.close()  # the driver may have been replaced: the next one begins anew
+            raise NoDriver(f"the cards cannot be read: NVML says {str(error)!r}") from None
+
+    def _read(self) -> Readings:
         cards: list[CardReading] = []
         lost: list[int] = []
         for index in range(pynvml.nvmlDeviceGetCount()):
@@ -107,7 +114,8 @@ class Nvml:
     def close(self) -> None:
         if self._ready:
             self._ready = False
-            pynvml.nvmlShutdown()
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlShutdown()
 
     def _start(self) -> None:
         if self._ready:

@@ -19,7 +19,7 @@ from cotenant.core.line import Served, order, serve
 from cotenant.core.placement import impossible, typical_of, why_not
 from cotenant.core.refusal import Refusal
 from cotenant.hardware import slots
-from cotenant.hardware.nvml import CardReading, with_known
+from cotenant.hardware.nvml import CardReading, NoDriver, with_known
 from cotenant.local import reap, slot_folder
 from cotenant.local.account import NOISE, CardAccount, account
 from cotenant.local.job import Job
@@ -72,7 +72,7 @@ def settle(machine: Machine) -> None:
     """Reap, and give the room to those who wait for it."""
     with machine.store.change() as books:
         ended = reap.reap(books, machine.home)
-        admitted = _grant(machine, books)[0] if books.waiting else []
+        admitted = _grant_if_seen(machine, books)
     _afterwards(admitted, ended)
 
 
@@ -125,7 +125,7 @@ def withdraw(machine: Machine, id: str) -> None:
         if job is not None and (not job.shares or slots.close(job.slot)):
             ended.append(books.jobs.pop(id).slot)
         ended += reap.reap(books, machine.home)
-        admitted = _grant(machine, books)[0] if books.waiting else []
+        admitted = _grant_if_seen(machine, books)
     _afterwards(admitted, ended)
 
 
@@ -161,6 +161,16 @@ def _grant(machine: Machine, books: Books, sight: Sight | None = None) -> tuple[
     return admitted, served
 
 
+def _grant_if_seen(machine: Machine, books: Books) -> list[Job]:
+    """For who gives room back: that must succeed also when the cards cannot be read just now."""
+    if not books.waiting:
+        return []
+    try:
+        return _grant(machine, books)[0]
+    except NoDriver:
+        return []
+
+
 def _serve(
     machine: Machine, books: Books, asking: str, sight: Sight | None = None
 ) -> tuple[list[Job], Joined]:
@@ -183,7 +193,7 @@ def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sig
             continue  # not made yet, or spoilt: NVML still tells
     in_use = {share.uuid for job in granted for share in job.shares}
     readings = with_known(machine.cards.read(), known, in_use)
-    by_pid = {job.process.pid: job.id for job in granted}
+    by_pid = {job.process.pid: job.id for job in granted if job.process.alive()}
     by_entry = {entry.pid: id for id, usage in usages.items() for entry in usage.processes}
 
     def job_of(pid: int) -> str | None:

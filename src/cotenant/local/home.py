@@ -112,9 +112,8 @@ def _runtime(base: Path, uid: int, shared: bool, tmpfs: Path) -> Path:
 
 
 def _folder(path: Path, shared: bool) -> None:
+    before = os.umask(0)  # for all users from the moment it exists
     try:
-        path.mkdir(mode=0o700)
-    except FileExistsError:
-        return
-    if shared:
-        path.chmod(0o777)
+        path.mkdir(mode=0o777 if shared else 0o700, exist_ok=True)
+    finally:
+        os.umask(before)

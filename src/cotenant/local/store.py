@@ -23,6 +23,8 @@ from cotenant.local.home import Home
 from cotenant.local.job import Job
 
 VERSION = 1
+_CHECKPOINT = 250
+"""Pages of log before they are moved to the ledger itself, which costs two syncs of the disk."""
 HISTORY = 64
 """How many past demands tell placement what is likely to come."""
 
@@ -210,6 +212,7 @@ class Store:
 
     def _initialise(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT}")
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > VERSION:
             raise LedgerUnusable(
