@@ -11,7 +11,7 @@ SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-run: $(VENV)/.ready  ## the story of sharing on this machine's cards, or on simulated ones
+run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulated cards
 	$(BIN)/cotenant demo
 
 test: $(VENV)/.test  ## all tests
