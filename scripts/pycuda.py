@@ -21,6 +21,17 @@ from pathlib import Path
 
 VERSION = "2026.1"
 HEADERS = ("nvidia-cuda-runtime==13.*", "nvidia-cuda-profiler-api==13.*")
+PARALLEL = """
+import distutils.ccompiler, multiprocessing.pool
+
+def compile(self, sources, *args, one=distutils.ccompiler.CCompiler.compile, **kwargs):
+    with multiprocessing.pool.ThreadPool() as pool:
+        return sum(pool.map(lambda source: one(self, [source], *args, **kwargs), sources, 1), [])
+
+distutils.ccompiler.CCompiler.compile = compile
+del compile
+"""
+"""Read by pycuda's setup as it begins: setuptools would compile one file after the other."""
 STANDIN = Path(__file__).resolve().parent.parent / "src" / "cotenant" / "native" / "standin" / "libcuda.so.1"
 
 
@@ -53,7 +64,7 @@ def source(scratch: Path) -> Path:
 
 
 def mend(folder: Path) -> None:
-    """Its Boost computes one less than an enum's first value, which compilers of today refuse: widen the enums."""
+    """Its Boost computes values outside of enums, which compilers of today refuse: widen the enums."""
     for header in folder.glob("bpl-subset/bpl_subset/boost/numeric/conversion/*_enum.hpp"):
         header.write_text(re.sub(r"(enum \w+_enum)\b(?!\s*:)", r"\1 : int", header.read_text()))
 
@@ -61,7 +72,8 @@ def mend(folder: Path) -> None:
 def compilers() -> dict[str, str]:
     """What setuptools reads to find a compiler: zig itself, since pip's build environment has no ziglang."""
     package = importlib.util.find_spec("ziglang")
-    assert package is not None and package.origin is not None, "the ziglang package is not installed"
+    if package is None or package.origin is None:
+        raise SystemExit("the ziglang package is missing: pip install ziglang")
     zig = Path(package.origin).parent / "zig"
     target = f"-target {platform.machine()}-linux-gnu.2.28"
     quiet = "-w -fno-sanitize=undefined"
@@ -75,11 +87,12 @@ def build(scratch: Path) -> None:
     stub = scratch / "stub"
     stub.mkdir()
     (stub / "libcuda.so").symlink_to(STANDIN)
+    # C++14 still has std::auto_ptr, which its Boost uses
     (folder / "siteconf.py").write_text(
-        f"CUDA_INC_DIR = [{str(cuda_headers(scratch))!r}]\n"
+        PARALLEL + f"CUDA_INC_DIR = [{str(cuda_headers(scratch))!r}]\n"
         f"CUDADRV_LIB_DIR = [{str(stub)!r}]\n"
         "CUDA_ENABLE_CURAND = False\n"
-        "CXXFLAGS = ['-std=c++14', '-O1', '-g0', '-w']\n"  # C++14 still has std::auto_ptr, which its Boost uses
+        "CXXFLAGS = ['-std=c++14', '-O0', '-g0', '-w']\n"
     )
     cache().mkdir(parents=True, exist_ok=True)
     pip("wheel", "--no-deps", "--wheel-dir", cache(), folder, env={**os.environ, **compilers()})

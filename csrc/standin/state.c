@@ -64,7 +64,8 @@ static void make_mutexes(struct standin_state *state, int fd) {
         __atomic_store_n(&state->mutexes, 1, __ATOMIC_RELEASE);
     }
     /* by hand: the mapping keeps the file open, and with it the lock, beyond close() */
-    struct flock none = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)STANDIN_LOCK_SETUP, .l_len = 1};
+    struct flock none = {
+        .l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = (off_t)STANDIN_LOCK_SETUP, .l_len = 1};
     fcntl(fd, F_OFD_SETLK, &none);
 }
 
@@ -80,7 +81,8 @@ struct standin_state *standin_map(void) {
         state = mmap(NULL, sizeof *state, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (state == MAP_FAILED)
             state = NULL;
-        else if (memcmp(state->magic, STANDIN_MAGIC, 8) || state->abi != STANDIN_ABI || state->cards > STANDIN_CARDS) {
+        else if (memcmp(state->magic, STANDIN_MAGIC, 8) || state->abi != STANDIN_ABI ||
+                 state->cards > STANDIN_CARDS) {
             munmap(state, sizeof *state);
             state = NULL;
         }
@@ -269,7 +271,8 @@ int standin_attach(struct standin_state *state) {
     return found;
 }
 
-int standin_holders(struct standin_state *state, int index, struct standin_holder *holders, int room, uint64_t *used) {
+int standin_holders(struct standin_state *state, int index, struct standin_holder *holders, int room,
+                    uint64_t *used) {
     struct standin_card *card = &state->card[index];
     int fd = state_open();
     int count = 0;

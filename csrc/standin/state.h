@@ -48,23 +48,23 @@ struct standin_xid {
 struct standin_card {
     char uuid[80];
     char name[96];
-    uint64_t total;          /* bytes on the card */
-    uint64_t reserved;       /* of these, kept by the driver */
-    uint64_t context_bytes;  /* what a context costs */
-    uint64_t launch_ns;      /* how long a launch occupies the card */
-    uint64_t major;          /* compute capability */
+    uint64_t total;         /* bytes on the card */
+    uint64_t reserved;      /* of these, kept by the driver */
+    uint64_t context_bytes; /* what a context costs */
+    uint64_t launch_ns;     /* how long a launch occupies the card */
+    uint64_t major;         /* compute capability */
     uint64_t minor;
     uint64_t multiprocessors;
-    uint64_t parent;         /* MIG instance: index of its card plus 1 */
-    uint64_t slices;         /* MIG instance: compute slices */
-    uint64_t instance;       /* MIG instance: GPU instance id */
+    uint64_t parent;   /* MIG instance: index of its card plus 1 */
+    uint64_t slices;   /* MIG instance: compute slices */
+    uint64_t instance; /* MIG instance: GPU instance id */
     uint64_t mig_capable;
-    uint64_t lost;           /* has fallen off the bus */
+    uint64_t lost; /* has fallen off the bus */
     uint64_t ecc_corrected;
     uint64_t ecc_uncorrected;
-    uint64_t power_limit;    /* mW */
-    uint64_t ordinal;        /* position among the physical cards, as NVML counts them */
-    uint64_t xid_count;      /* XIDs ever posted; the last is xid[(xid_count - 1) % STANDIN_XIDS] */
+    uint64_t power_limit; /* mW */
+    uint64_t ordinal;     /* position among the physical cards, as NVML counts them */
+    uint64_t xid_count;   /* XIDs ever posted; the last is xid[(xid_count - 1) % STANDIN_XIDS] */
     struct standin_xid xid[STANDIN_XIDS];
 
     union standin_mutex lock; /* guards all below and use[card] of every process */
@@ -80,8 +80,8 @@ struct standin_card {
 
 /* What one process has on one card. */
 struct standin_use {
-    uint64_t used;     /* bytes, contexts included */
-    uint64_t context;  /* of these, contexts */
+    uint64_t used;    /* bytes, contexts included */
+    uint64_t context; /* of these, contexts */
     uint64_t launches;
     uint64_t busy;
     uint64_t busy_until;
@@ -104,11 +104,11 @@ struct standin_state {
     char magic[8];
     uint32_t abi;
     uint32_t cards;
-    uint64_t size;           /* of the whole file */
-    uint64_t cuda_version;   /* 13000 */
-    char driver_version[32]; /* "580.95.05" */
-    uint64_t mutexes;        /* not 0: the mutexes are made */
-    uint64_t high;           /* entries [0, high) have been in use at some time */
+    uint64_t size;            /* of the whole file */
+    uint64_t cuda_version;    /* 13000 */
+    char driver_version[32];  /* "580.95.05" */
+    uint64_t mutexes;         /* not 0: the mutexes are made */
+    uint64_t high;            /* entries [0, high) have been in use at some time */
     union standin_mutex lock; /* guards who owns which entry */
     unsigned char pad[4096 - 8 - 8 - 2 * 8 - 32 - 2 * 8 - 64];
     struct standin_card card[STANDIN_CARDS];
@@ -118,7 +118,8 @@ struct standin_state {
 _Static_assert(sizeof(struct standin_card) == 2048, "card");
 _Static_assert(sizeof(struct standin_use) == 320, "use");
 _Static_assert(sizeof(struct standin_process) == 128 + 320 * STANDIN_CARDS, "process");
-_Static_assert(sizeof(struct standin_state) == 4096 + 2048 * STANDIN_CARDS + sizeof(struct standin_process) * STANDIN_PROCESSES,
+_Static_assert(sizeof(struct standin_state) ==
+                   4096 + 2048 * STANDIN_CARDS + sizeof(struct standin_process) * STANDIN_PROCESSES,
                "state");
 
 /* Map the file that COTENANT_STANDIN names, once a process; NULL if there is none that can be used. */
@@ -149,7 +150,8 @@ struct standin_holder {
     uint64_t used;
     uint64_t context;
 };
-int standin_holders(struct standin_state *state, int card, struct standin_holder *holders, int room, uint64_t *used);
+int standin_holders(struct standin_state *state, int card, struct standin_holder *holders, int room,
+                    uint64_t *used);
 
 int standin_lock(union standin_mutex *lock, struct standin_state *state, struct standin_card *card);
 void standin_unlock(union standin_mutex *lock);

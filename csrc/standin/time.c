@@ -27,7 +27,8 @@ static uint64_t done(uint64_t busy, uint64_t until, uint64_t now) {
     return ahead < busy ? busy - ahead : 0;
 }
 
-static void sample(struct standin_sample *ring, uint64_t room, uint64_t *count, uint64_t step, uint64_t now, uint64_t busy) {
+static void sample(struct standin_sample *ring, uint64_t room, uint64_t *count, uint64_t step, uint64_t now,
+                   uint64_t busy) {
     if (*count && now < ring[(*count - 1) % room].time + step)
         return;
     ring[*count % room] = (struct standin_sample){now, busy};
@@ -46,8 +47,10 @@ uint64_t standin_occupy(struct standin_state *state, int index, int entry, uint6
     }
     if (standin_lock(&card->lock, state, card))
         return now;
-    sample(card->sample, STANDIN_SAMPLES, &card->samples, CARD_STEP, now, done(card->busy, card->busy_until, now));
-    sample(use->sample, STANDIN_USE_SAMPLES, &use->samples, USE_STEP, now, done(use->busy, use->busy_until, now));
+    sample(card->sample, STANDIN_SAMPLES, &card->samples, CARD_STEP, now,
+           done(card->busy, card->busy_until, now));
+    sample(use->sample, STANDIN_USE_SAMPLES, &use->samples, USE_STEP, now,
+           done(use->busy, use->busy_until, now));
     uint64_t end = (card->busy_until > now ? card->busy_until : now) + ns;
     card->busy += ns;
     card->busy_until = end;
@@ -73,7 +76,8 @@ void standin_wait(uint64_t until) {
 
 /* Share of the last second that was busy: now's figure less that of a second ago, between two samples
  * taken as busy first, then idle. Without a sample so old, nothing had been done before the first one. */
-static double share(const struct standin_sample *ring, uint64_t room, uint64_t count, uint64_t now, uint64_t total) {
+static double share(const struct standin_sample *ring, uint64_t room, uint64_t count, uint64_t now,
+                    uint64_t total) {
     uint64_t from = now > SECOND ? now - SECOND : 0;
     uint64_t next = total;
     uint64_t oldest = count > room ? count - room : 0;
@@ -105,7 +109,8 @@ double standin_process_utilisation(struct standin_state *state, int index, int e
     if (!use->samples || standin_lock(&card->lock, state, card))
         return 0.0;
     uint64_t now = standin_now();
-    double value = share(use->sample, STANDIN_USE_SAMPLES, use->samples, now, done(use->busy, use->busy_until, now));
+    double value =
+        share(use->sample, STANDIN_USE_SAMPLES, use->samples, now, done(use->busy, use->busy_until, now));
     standin_unlock(&card->lock);
     return value > 1.0 ? 1.0 : value;
 }

@@ -43,7 +43,8 @@ static size_t element_size(const CUDA_ARRAY3D_DESCRIPTOR *shape) {
 static uint64_t array_shape(CUarray array, const CUDA_ARRAY3D_DESCRIPTOR *shape) {
     size_t element = element_size(shape);
     bool channels = shape->NumChannels == 1 || shape->NumChannels == 2 || shape->NumChannels == 4;
-    if (!element || !channels || !shape->Width || shape->Width > 1u << 27 || shape->Height > 1u << 20 || shape->Depth > 1u << 16)
+    if (!element || !channels || !shape->Width || shape->Width > 1u << 27 || shape->Height > 1u << 20 ||
+        shape->Depth > 1u << 16)
         return 0;
     array->shape = *shape;
     array->pitch = shape->Width * element;

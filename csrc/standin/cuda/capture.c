@@ -82,7 +82,8 @@ API cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cu
 }
 
 API cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
-                              const CUgraphNode **dependencies, const CUgraphEdgeData **edges, size_t *count) {
+                              const CUgraphNode **dependencies, const CUgraphEdgeData **edges,
+                              size_t *count) {
     if (edges)
         *edges = NULL;
     return cuStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count);

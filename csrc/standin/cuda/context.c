@@ -6,7 +6,8 @@
 
 enum { LIMIT_STACK = 0, LIMIT_PRINTF = 1, LIMIT_HEAP = 2, LIMITS = 11 };
 
-static CUresult context_make(struct driver *driver, struct device *device, unsigned flags, unsigned api, CUcontext *made) {
+static CUresult context_make(struct driver *driver, struct device *device, unsigned flags, unsigned api,
+                             CUcontext *made) {
     struct standin_card *card = device->shared;
     if (card->lost)
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -53,7 +54,8 @@ API cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
     return context_create(context, flags, device, 3020);
 }
 
-API cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags, CUdevice device) {
+API cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinity, int count, unsigned int flags,
+                   CUdevice device) {
     (void)affinity;
     NEED(count >= 0);
     return context_create(context, flags, device, 3021);

@@ -85,13 +85,14 @@ API cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream
     return cuMemcpy(to, from, size);
 }
 
-API cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size) {
+API cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                 size_t size) {
     NEED(to_context && from_context);
     return copy(to, true, from, true, size);
 }
 
-API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size,
-                      CUstream stream) {
+API cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                      size_t size, CUstream stream) {
     (void)stream;
     return cuMemcpyPeer(to, to_context, from, from_context, size);
 }
@@ -154,14 +155,15 @@ struct side {
 
 enum { TYPE_HOST = 1, TYPE_DEVICE = 2, TYPE_ARRAY = 3, TYPE_UNIFIED = 4 };
 
-static CUresult side_of(struct side *side, int type, const void *host, CUdeviceptr device, CUarray array, size_t pitch,
-                        size_t height, size_t x, size_t y, size_t z, size_t width) {
+static CUresult side_of(struct side *side, int type, const void *host, CUdeviceptr device, CUarray array,
+                        size_t pitch, size_t height, size_t x, size_t y, size_t z, size_t width) {
     if (type == TYPE_ARRAY) {
         NEED(array);
         side->start = array_data(array, &pitch, &height);
         side->device = true;
     } else if (type == TYPE_HOST || type == TYPE_DEVICE || type == TYPE_UNIFIED) {
-        side->start = type == TYPE_HOST ? (unsigned char *)(uintptr_t)host : (unsigned char *)(uintptr_t)device;
+        side->start =
+            type == TYPE_HOST ? (unsigned char *)(uintptr_t)host : (unsigned char *)(uintptr_t)device;
         side->device = type == TYPE_DEVICE;
         if (!pitch)
             pitch = width;
@@ -188,9 +190,11 @@ static CUresult copy_rows(const CUDA_MEMCPY3D *c) {
     NEED(c->WidthInBytes <= from.pitch && c->WidthInBytes <= to.pitch);
     size_t last = c->Height - 1;
     if (from.device)
-        TRY(device_range(HOST(from.start), (c->Depth - 1) * from.slice + last * from.pitch + c->WidthInBytes, false));
+        TRY(device_range(HOST(from.start), (c->Depth - 1) * from.slice + last * from.pitch + c->WidthInBytes,
+                         false));
     if (to.device)
-        TRY(device_range(HOST(to.start), (c->Depth - 1) * to.slice + last * to.pitch + c->WidthInBytes, true));
+        TRY(device_range(HOST(to.start), (c->Depth - 1) * to.slice + last * to.pitch + c->WidthInBytes,
+                         true));
     else
         note_write(HOST(to.start));
     for (size_t z = 0; z < c->Depth; z++)

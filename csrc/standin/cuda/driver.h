@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define SMALL_ALLOCATION STANDIN_MIB      /* from here on memory comes in granules */
-#define SMALL_STEP 512ull                 /* below, in steps of this, packed into granules */
-#define POOL_STEP (32 * STANDIN_MIB)      /* pools reserve in steps of this */
+#define SMALL_ALLOCATION STANDIN_MIB /* from here on memory comes in granules */
+#define SMALL_STEP 512ull            /* below, in steps of this, packed into granules */
+#define POOL_STEP (32 * STANDIN_MIB) /* pools reserve in steps of this */
 #define CLASSES 256
 #define STACK_DEPTH 64
 
@@ -26,8 +26,8 @@ struct block {
     uint64_t size;    /* as asked for */
     uint64_t charged; /* as counted on the card or in the pool, rounded */
     enum kind kind;
-    unsigned flags;   /* as given to cuMemHostAlloc or cuMemAllocManaged */
-    bool touched;     /* has pages that must be dropped when it is freed */
+    unsigned flags; /* as given to cuMemHostAlloc or cuMemAllocManaged */
+    bool touched;   /* has pages that must be dropped when it is freed */
     uint64_t id;
     CUcontext context;
     struct device *device;
@@ -84,11 +84,11 @@ struct graph_memory {
 };
 
 struct device {
-    int index;                  /* CUdevice */
-    int card;                   /* in the state */
+    int index; /* CUdevice */
+    int card;  /* in the state */
     struct standin_card *shared;
     struct standin_use *use;
-    uint64_t small;             /* bytes of small allocations */
+    uint64_t small; /* bytes of small allocations */
     uint64_t small_charged;
     CUcontext primary;
     unsigned primary_uses, primary_flags;
@@ -113,7 +113,7 @@ struct CUctx_st {
     unsigned api;
     uint64_t id;
     bool dead, primary;
-    unsigned attached; /* users beside the first */
+    unsigned attached;         /* users beside the first */
     struct CUstream_st legacy; /* stream 0 and the per-thread default stream */
     uint64_t limits[16];
     int cache_config;
@@ -125,7 +125,7 @@ struct driver {
     int entry;
     int devices;
     struct device device[STANDIN_CARDS];
-    struct list regions; /* struct region, by address */
+    struct list regions;            /* struct region, by address */
     struct block *free[2][CLASSES]; /* small, large */
     struct list reservations, mappings, registrations;
     uint64_t next_id;
@@ -147,16 +147,16 @@ static inline uint64_t round_up(uint64_t value, uint64_t step) {
 }
 
 /* Give up with the first error. */
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        CUresult result_ = (call);                                                                                     \
-        if (result_ != CUDA_SUCCESS)                                                                                   \
-            return result_;                                                                                            \
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        CUresult result_ = (call);                                                                           \
+        if (result_ != CUDA_SUCCESS)                                                                         \
+            return result_;                                                                                  \
     } while (0)
-#define NEED(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition))                                                                                              \
-            return CUDA_ERROR_INVALID_VALUE;                                                                           \
+#define NEED(condition)                                                                                      \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            return CUDA_ERROR_INVALID_VALUE;                                                                 \
     } while (0)
 
 /* visible.c: CUDA_VISIBLE_DEVICES */

@@ -99,9 +99,11 @@ static CUresult run_work(CUgraphNode node, CUcontext context, CUstream stream) {
     case NODE_MEMCPY:
         return cuMemcpy3D_v2(&node->copy);
     case NODE_MEMSET:
-        return f->elementSize == 1   ? cuMemsetD2D8_v2(f->dst, f->pitch, (unsigned char)f->value, f->width, f->height)
-               : f->elementSize == 2 ? cuMemsetD2D16_v2(f->dst, f->pitch, (unsigned short)f->value, f->width, f->height)
-                                     : cuMemsetD2D32_v2(f->dst, f->pitch, f->value, f->width, f->height);
+        return f->elementSize == 1
+                   ? cuMemsetD2D8_v2(f->dst, f->pitch, (unsigned char)f->value, f->width, f->height)
+               : f->elementSize == 2
+                   ? cuMemsetD2D16_v2(f->dst, f->pitch, (unsigned short)f->value, f->width, f->height)
+                   : cuMemsetD2D32_v2(f->dst, f->pitch, f->value, f->width, f->height);
     case NODE_HOST:
         standin_wait(stream->until);
         node->host.fn(node->host.userData);

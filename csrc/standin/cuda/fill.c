@@ -4,7 +4,8 @@
 #include <string.h>
 
 /* Rows of elements of 1, 2 or 4 bytes. */
-static CUresult fill(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width, size_t height) {
+static CUresult fill(CUdeviceptr to, size_t pitch, unsigned value, unsigned element, size_t width,
+                     size_t height) {
     CUcontext context;
     TRY(current_context(&context));
     if (!width || !height)
@@ -35,21 +36,21 @@ static CUresult fill(CUdeviceptr to, size_t pitch, unsigned value, unsigned elem
     return CUDA_SUCCESS;
 }
 
-#define FILL(bits, type)                                                                                               \
-    API cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t count) {                                               \
-        return fill(to, 0, value, bits / 8, count, 1);                                                                 \
-    }                                                                                                                  \
-    API cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t count, CUstream stream) {                            \
-        (void)stream;                                                                                                  \
-        return fill(to, 0, value, bits / 8, count, 1);                                                                 \
-    }                                                                                                                  \
-    API cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) {                \
-        return fill(to, pitch, value, bits / 8, width, height);                                                        \
-    }                                                                                                                  \
-    API cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,                \
-                                 CUstream stream) {                                                                    \
-        (void)stream;                                                                                                  \
-        return fill(to, pitch, value, bits / 8, width, height);                                                        \
+#define FILL(bits, type)                                                                                     \
+    API cuMemsetD##bits##_v2(CUdeviceptr to, type value, size_t count) {                                     \
+        return fill(to, 0, value, bits / 8, count, 1);                                                       \
+    }                                                                                                        \
+    API cuMemsetD##bits##Async(CUdeviceptr to, type value, size_t count, CUstream stream) {                  \
+        (void)stream;                                                                                        \
+        return fill(to, 0, value, bits / 8, count, 1);                                                       \
+    }                                                                                                        \
+    API cuMemsetD2D##bits##_v2(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height) {      \
+        return fill(to, pitch, value, bits / 8, width, height);                                              \
+    }                                                                                                        \
+    API cuMemsetD2D##bits##Async(CUdeviceptr to, size_t pitch, type value, size_t width, size_t height,      \
+                                 CUstream stream) {                                                          \
+        (void)stream;                                                                                        \
+        return fill(to, pitch, value, bits / 8, width, height);                                              \
     }
 
 FILL(8, unsigned char)

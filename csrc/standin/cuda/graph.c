@@ -206,7 +206,8 @@ API cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependen
     case NODE_EMPTY:
         return graph_add(graph, dependencies, count, NODE_EMPTY, node);
     case NODE_MEM_ALLOC:
-        return graph_add_allocation(graph, dependencies, count, (CUDA_MEM_ALLOC_NODE_PARAMS *)&params->alloc, node);
+        return graph_add_allocation(graph, dependencies, count, (CUDA_MEM_ALLOC_NODE_PARAMS *)&params->alloc,
+                                    node);
     case NODE_MEM_FREE:
         return graph_add_free(graph, dependencies, count, params->free.dptr, node);
     default:
@@ -214,14 +215,14 @@ API cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependen
     }
 }
 
-API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                      size_t count, CUgraphNodeParams *params) {
+API cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                      const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params) {
     (void)edges;
     return cuGraphAddNode(node, graph, dependencies, count, params);
 }
 
-API cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                      size_t count, CUgraphNodeParams *params) {
+API cuGraphAddNode_v3(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                      const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params) {
     return cuGraphAddNode_v2(node, graph, dependencies, edges, count, params);
 }
 

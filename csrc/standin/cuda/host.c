@@ -199,7 +199,8 @@ API cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr
 }
 
 /* Unlike the single question, a pointer that CUDA does not know is no error: every answer is 0. */
-API cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data, CUdeviceptr address) {
+API cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, void **data,
+                           CUdeviceptr address) {
     struct driver *driver = driver_get();
     if (!driver)
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -212,8 +213,9 @@ API cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attributes, 
         if (known && pointer_attribute(data[i], (int)attributes[i], address, &found) == CUDA_SUCCESS)
             continue;
         int attribute = (int)attributes[i];
-        bool word = attribute == POINTER_MEMORY_TYPE || attribute == POINTER_SYNC_MEMOPS || attribute == POINTER_IS_MANAGED ||
-                    attribute == POINTER_MAPPED || attribute == POINTER_IPC_CAPABLE || attribute == POINTER_RDMA_CAPABLE ||
+        bool word = attribute == POINTER_MEMORY_TYPE || attribute == POINTER_SYNC_MEMOPS ||
+                    attribute == POINTER_IS_MANAGED || attribute == POINTER_MAPPED ||
+                    attribute == POINTER_IPC_CAPABLE || attribute == POINTER_RDMA_CAPABLE ||
                     attribute == POINTER_ACCESS_FLAGS;
         if (attribute == POINTER_DEVICE_ORDINAL)
             *(int *)data[i] = -2;

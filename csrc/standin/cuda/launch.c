@@ -39,8 +39,9 @@ API cuLaunchKernelEx(const CUlaunchConfig *c, CUfunction function, void **params
                            (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ);
 }
 
-API cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx,
-                              unsigned int by, unsigned int bz, unsigned int shared, CUstream stream, void **params) {
+API cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz,
+                              unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+                              CUstream stream, void **params) {
     (void)shared, (void)params;
     return launch_function(function, stream, (uint64_t)gx * gy * gz, (uint64_t)bx * by * bz);
 }
@@ -94,7 +95,8 @@ API cuLaunch(CUfunction function) {
     return cuLaunchGridAsync(function, 1, 1, NULL);
 }
 
-API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads, size_t shared) {
+API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function, int threads,
+                                                size_t shared) {
     NEED(blocks && function && threads > 0 && threads <= 1024);
     int by_threads = 2048 / threads, by_shared = shared ? (int)(167936 / (shared + 1024)) : 32;
     *blocks = by_threads < by_shared ? by_threads : by_shared;
@@ -102,27 +104,29 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function
     return CUDA_SUCCESS;
 }
 
-API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int threads, size_t shared,
-                                                         unsigned int flags) {
+API cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, CUfunction function, int threads,
+                                                         size_t shared, unsigned int flags) {
     (void)flags;
     return cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared);
 }
 
-API cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_of,
-                                              size_t shared, int limit, unsigned int flags) {
+API cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid, int *threads, CUfunction function,
+                                              CUoccupancyB2DSize shared_of, size_t shared, int limit,
+                                              unsigned int flags) {
     (void)flags;
     CUcontext context;
     TRY(current_context(&context));
     NEED(grid && threads && function);
     *threads = limit > 0 && limit < 1024 ? limit : 1024;
     int blocks;
-    TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, *threads, shared_of ? shared_of(*threads) : shared));
+    TRY(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function, *threads,
+                                                    shared_of ? shared_of(*threads) : shared));
     *grid = blocks * (int)context->device->shared->multiprocessors;
     return CUDA_SUCCESS;
 }
 
-API cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, CUfunction function, CUoccupancyB2DSize shared_of,
-                                     size_t shared, int limit) {
+API cuOccupancyMaxPotentialBlockSize(int *grid, int *threads, CUfunction function,
+                                     CUoccupancyB2DSize shared_of, size_t shared, int limit) {
     return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, threads, function, shared_of, shared, limit, 0);
 }
 

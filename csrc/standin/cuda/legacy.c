@@ -1,10 +1,10 @@
 /* First versions of functions whose second has the same parameters: the real library exports them too. */
 #include "cuda_abi.h"
 
-#define LEGACY(name, parameters, arguments)                                                                            \
-    API name##_v2 parameters;                                                                                          \
-    API name parameters {                                                                                              \
-        return name##_v2 arguments;                                                                                    \
+#define LEGACY(name, parameters, arguments)                                                                  \
+    API name##_v2 parameters;                                                                                \
+    API name parameters {                                                                                    \
+        return name##_v2 arguments;                                                                          \
     }
 
 LEGACY(cuCtxDestroy, (CUcontext context), (context))
@@ -14,6 +14,7 @@ LEGACY(cuDevicePrimaryCtxRelease, (CUdevice device), (device))
 LEGACY(cuDevicePrimaryCtxReset, (CUdevice device), (device))
 LEGACY(cuDevicePrimaryCtxSetFlags, (CUdevice device, unsigned int flags), (device, flags))
 LEGACY(cuEventDestroy, (CUevent event), (event))
-LEGACY(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned int flags), (address, handle, flags))
+LEGACY(cuIpcOpenMemHandle, (CUdeviceptr * address, CUipcMemHandle handle, unsigned int flags),
+       (address, handle, flags))
 LEGACY(cuMemHostRegister, (void *pointer, size_t size, unsigned int flags), (pointer, size, flags))
 LEGACY(cuStreamDestroy, (CUstream stream), (stream))

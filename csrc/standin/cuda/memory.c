@@ -78,7 +78,8 @@ API cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
     return memory_allocate(address, size, KIND_DEVICE, 0);
 }
 
-API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned int element) {
+API cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                       unsigned int element) {
     NEED(pitch && width && height && (element == 4 || element == 8 || element == 16));
     uint64_t row = round_up(width, PITCH);
     if (row > UINT64_MAX / 2 / height)

@@ -114,7 +114,8 @@ API cuModuleLoadData(CUmodule *module, const void *image) {
     return module_load(module, image);
 }
 
-API cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options, void **values) {
+API cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
+                       void **values) {
     (void)count, (void)options, (void)values;
     return cuModuleLoadData(module, image);
 }
@@ -205,8 +206,8 @@ API cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *size, CUmodule module, co
     return global->address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit, void **jit_values, unsigned int jit_count,
-                      CUlibraryOption *options, void **values, unsigned int count) {
+API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit, void **jit_values,
+                      unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count) {
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     if (!driver_get())
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -214,7 +215,8 @@ API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit, v
 }
 
 API cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *jit, void **jit_values,
-                          unsigned int jit_count, CUlibraryOption *options, void **values, unsigned int count) {
+                          unsigned int jit_count, CUlibraryOption *options, void **values,
+                          unsigned int count) {
     (void)jit, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
     if (!driver_get())
         return CUDA_ERROR_NOT_INITIALIZED;
@@ -293,7 +295,8 @@ API cuFuncLoad(CUfunction function) {
 static CUresult attribute_get(int *value, int attribute, CUfunction function, const struct device *device) {
     NEED(value && function && attribute >= 0 && attribute < FUNCTION_ATTRIBUTES);
     bool version = attribute == FUNCTION_PTX_VERSION || attribute == FUNCTION_BINARY_VERSION;
-    *value = version ? (int)(device->shared->major * 10 + device->shared->minor) : function->attribute[attribute];
+    *value =
+        version ? (int)(device->shared->major * 10 + device->shared->minor) : function->attribute[attribute];
     return CUDA_SUCCESS;
 }
 
@@ -367,8 +370,8 @@ API cuLinkAddData_v2(CUlinkState link, CUjitInputType type, void *data, size_t s
     return CUDA_SUCCESS;
 }
 
-API cuLinkAddFile_v2(CUlinkState link, CUjitInputType type, const char *path, unsigned int count, CUjit_option *options,
-                     void **values) {
+API cuLinkAddFile_v2(CUlinkState link, CUjitInputType type, const char *path, unsigned int count,
+                     CUjit_option *options, void **values) {
     void *data;
     size_t size;
     TRY(file_read(path, &data, &size));

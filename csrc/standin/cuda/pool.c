@@ -78,7 +78,8 @@ CUresult pool_allocate(CUmemoryPool pool, uint64_t size, CUcontext context, CUde
     struct driver *driver = driver_get();
     struct device *device = pool->device;
     uint64_t charged = round_up(size, SMALL_STEP);
-    if (size > standin_capacity(device->shared) || (pool->props.maxSize && pool->used + charged > pool->props.maxSize))
+    if (size > standin_capacity(device->shared) ||
+        (pool->props.maxSize && pool->used + charged > pool->props.maxSize))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t used = pool->used + charged;
     if (used > pool->reserved) {

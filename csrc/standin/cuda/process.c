@@ -80,7 +80,8 @@ CUresult driver_start(void) {
     if (driver_get())
         return CUDA_SUCCESS;
     int me = getpid();
-    for (int holder = 0; !__atomic_compare_exchange_n(&starter, &holder, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);)
+    for (int holder = 0;
+         !__atomic_compare_exchange_n(&starter, &holder, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);)
         if (holder == me) {
             sched_yield();
             holder = 0;

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* Only their addresses matter here, so they are declared without their parameters. */
-#define SYMBOL(name, version, symbol, per_thread)                                                                      \
-    int symbol();                                                                                                      \
+#define SYMBOL(name, version, symbol, per_thread)                                                            \
+    int symbol();                                                                                            \
     int per_thread();
 #include "symbols.def"
 #undef SYMBOL

@@ -1,9 +1,9 @@
 /* Functions that programs link against but that the stand-in does not play: texture and surface references,
  * which CUDA itself has given up, and the old profiler. They take no notice of their parameters. */
 
-#define UNSUPPORTED(name)                                                                                              \
-    __attribute__((visibility("default"))) int name(void) {                                                            \
-        return 801; /* CUDA_ERROR_NOT_SUPPORTED */                                                                     \
+#define UNSUPPORTED(name)                                                                                    \
+    __attribute__((visibility("default"))) int name(void) {                                                  \
+        return 801; /* CUDA_ERROR_NOT_SUPPORTED */                                                           \
     }
 
 UNSUPPORTED(cuModuleGetSurfRef)

@@ -52,13 +52,15 @@ API cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp
     return CUDA_SUCCESS;
 }
 
-API cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish, unsigned long long flags) {
+API cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUdeviceptr wish,
+                        unsigned long long flags) {
     struct driver *driver = driver_get();
     if (!driver)
         return CUDA_ERROR_NOT_INITIALIZED;
     NEED(address && size && size % STANDIN_GRANULE == 0 && flags == 0 && (alignment & (alignment - 1)) == 0);
     uint64_t step = alignment > STANDIN_GRANULE ? alignment : STANDIN_GRANULE;
-    char *map = mmap((void *)(uintptr_t)wish, size + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *map = mmap((void *)(uintptr_t)wish, size + step, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUdeviceptr start = (CUdeviceptr)(uintptr_t)map, base = round_up(start, step);
@@ -180,8 +182,8 @@ API cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericAlloca
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     driver_lock(driver);
     if (reservation_around(driver, address, size) && !overlaps_mapping(driver, address, size)) {
-        void *map = mmap((void *)(uintptr_t)address, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-                         physical->file, (off_t)offset);
+        void *map = mmap((void *)(uintptr_t)address, size, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->file, (off_t)offset);
         struct mapping *place = map == MAP_FAILED ? NULL : list_add(&driver->mappings, sizeof *place);
         result = place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
         if (place) {
@@ -275,8 +277,8 @@ API cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGener
     return CUDA_SUCCESS;
 }
 
-API cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                                 unsigned long long flags) {
+API cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
+                                 CUmemAllocationHandleType type, unsigned long long flags) {
     struct physical *physical = (struct physical *)(uintptr_t)handle;
     NEED(out && physical && flags == 0 && (int)type == POSIX_HANDLE);
     NEED((int)physical->prop.requestedHandleTypes & POSIX_HANDLE);

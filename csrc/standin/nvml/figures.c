@@ -152,7 +152,7 @@ API nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *min
 API nvmlDeviceGetArchitecture(nvmlDevice_t device, unsigned int *architecture) {
     DEVICE(device);
     NEED(architecture);
-    *architecture = device->major >= 9                          ? 9
+    *architecture = device->major >= 9                         ? 9
                     : device->major == 8 && device->minor == 9 ? 8
                     : device->major == 8                       ? 7
                     : device->major == 7 && device->minor == 5 ? 6

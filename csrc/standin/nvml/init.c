@@ -215,11 +215,25 @@ API nvmlDeviceGetPciInfo(nvmlDevice_t device, struct nvml_pci_v2 *out) {
 
 __attribute__((visibility("default"))) const char *nvmlErrorString(nvmlReturn_t error) {
     static const char *const texts[] = {
-        "Success",          "Uninitialized",        "Invalid Argument",   "Not Supported",
-        "Insufficient Permissions", "Already Initialized", "Not Found",   "Insufficient Size",
-        "Insufficient External Power", "Driver Not Loaded", "Timeout",    "Interrupt Request Issue",
-        "NVML Shared Library Not Found", "Function Not Found", "Corrupted infoROM", "GPU is lost",
+        "Success",
+        "Uninitialized",
+        "Invalid Argument",
+        "Not Supported",
+        "Insufficient Permissions",
+        "Already Initialized",
+        "Not Found",
+        "Insufficient Size",
+        "Insufficient External Power",
+        "Driver Not Loaded",
+        "Timeout",
+        "Interrupt Request Issue",
+        "NVML Shared Library Not Found",
+        "Function Not Found",
+        "Corrupted infoROM",
+        "GPU is lost",
     };
     bool known = error >= 0 && (size_t)error < sizeof texts / sizeof *texts;
-    return known ? texts[error] : error == NVML_ERROR_VERSION_MISMATCH ? "Argument version mismatch" : "Unknown Error";
+    return known                                  ? texts[error]
+           : error == NVML_ERROR_VERSION_MISMATCH ? "Argument version mismatch"
+                                                  : "Unknown Error";
 }

@@ -159,17 +159,18 @@ static nvmlReturn_t none(nvmlDevice_t device, unsigned *count) {
     return NVML_SUCCESS;
 }
 
-#define LISTS(suffix, type)                                                                                            \
-    API nvmlDeviceGetComputeRunningProcesses##suffix(nvmlDevice_t device, unsigned int *count, type *out) {            \
-        return list(device, count, (char *)out, sizeof *out);                                                          \
-    }                                                                                                                  \
-    API nvmlDeviceGetGraphicsRunningProcesses##suffix(nvmlDevice_t device, unsigned int *count, type *out) {           \
-        (void)out;                                                                                                     \
-        return none(device, count);                                                                                    \
-    }                                                                                                                  \
-    API nvmlDeviceGetMPSComputeRunningProcesses##suffix(nvmlDevice_t device, unsigned int *count, type *out) {         \
-        (void)out;                                                                                                     \
-        return none(device, count);                                                                                    \
+#define LISTS(suffix, type)                                                                                  \
+    API nvmlDeviceGetComputeRunningProcesses##suffix(nvmlDevice_t device, unsigned int *count, type *out) {  \
+        return list(device, count, (char *)out, sizeof *out);                                                \
+    }                                                                                                        \
+    API nvmlDeviceGetGraphicsRunningProcesses##suffix(nvmlDevice_t device, unsigned int *count, type *out) { \
+        (void)out;                                                                                           \
+        return none(device, count);                                                                          \
+    }                                                                                                        \
+    API nvmlDeviceGetMPSComputeRunningProcesses##suffix(nvmlDevice_t device, unsigned int *count,            \
+                                                        type *out) {                                         \
+        (void)out;                                                                                           \
+        return none(device, count);                                                                          \
     }
 
 LISTS(, struct nvml_process_v1)
@@ -196,8 +197,8 @@ API nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, struct nvml_proce
     return fits ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
 }
 
-API nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct nvml_process_utilization *out, unsigned int *count,
-                                    unsigned long long last_seen) {
+API nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct nvml_process_utilization *out,
+                                    unsigned int *count, unsigned long long last_seen) {
     struct nvml_process *found;
     int *entries;
     DEVICE(device);
@@ -215,9 +216,13 @@ API nvmlDeviceGetProcessUtilization(nvmlDevice_t device, struct nvml_process_uti
         if (!percent)
             continue;
         if (out && filled < room)
-            out[filled] = (struct nvml_process_utilization){
-                found[i].pid, (unsigned long long)now.tv_sec * 1000000 + (unsigned long long)now.tv_nsec / 1000, percent,
-                percent / 2, 0, 0};
+            out[filled] = (struct nvml_process_utilization){found[i].pid,
+                                                            (unsigned long long)now.tv_sec * 1000000 +
+                                                                (unsigned long long)now.tv_nsec / 1000,
+                                                            percent,
+                                                            percent / 2,
+                                                            0,
+                                                            0};
         filled++;
     }
     free(found);

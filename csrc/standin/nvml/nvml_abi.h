@@ -92,16 +92,16 @@ nvmlReturn_t nvml_device(nvmlDevice_t device);
 int nvml_index(nvmlDevice_t device);
 bool nvml_has_instances(nvmlDevice_t device);
 
-#define DEVICE(device)                                                                                                 \
-    do {                                                                                                               \
-        nvmlReturn_t result_ = nvml_device(device);                                                                    \
-        if (result_)                                                                                                   \
-            return result_;                                                                                            \
+#define DEVICE(device)                                                                                       \
+    do {                                                                                                     \
+        nvmlReturn_t result_ = nvml_device(device);                                                          \
+        if (result_)                                                                                         \
+            return result_;                                                                                  \
     } while (0)
-#define NEED(condition)                                                                                                \
-    do {                                                                                                               \
-        if (!(condition))                                                                                              \
-            return NVML_ERROR_INVALID_ARGUMENT;                                                                        \
+#define NEED(condition)                                                                                      \
+    do {                                                                                                     \
+        if (!(condition))                                                                                    \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                              \
     } while (0)
 
 #endif

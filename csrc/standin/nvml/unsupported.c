@@ -1,10 +1,10 @@
 /* Questions that tools ask and to which a card without that part answers just this. */
 #include "nvml_abi.h"
 
-#define UNSUPPORTED(name)                                                                                              \
-    API name(nvmlDevice_t device) {                                                                                    \
-        DEVICE(device);                                                                                                \
-        return NVML_ERROR_NOT_SUPPORTED;                                                                               \
+#define UNSUPPORTED(name)                                                                                    \
+    API name(nvmlDevice_t device) {                                                                          \
+        DEVICE(device);                                                                                      \
+        return NVML_ERROR_NOT_SUPPORTED;                                                                     \
     }
 
 UNSUPPORTED(nvmlDeviceGetAccountingMode)

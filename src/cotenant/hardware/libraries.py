@@ -12,8 +12,8 @@ NATIVE = Path(__file__).resolve().parent.parent / "native"
 def _present(path: Path) -> Path:
     if not path.exists():
         raise CotenantError(
-            f"{path} is missing: this installation has no compiled libraries. Install Cotenant from a wheel, or "
-            "in a source tree run `python csrc/build.py` (it needs the `ziglang` package)"
+            f"{path} is missing: this installation has no compiled libraries. Install Cotenant from a wheel, "
+            "or in a source tree run `python csrc/build.py` (it needs the `ziglang` package)"
         )
     return path
 

@@ -7,10 +7,10 @@ makes that file and reads it without going through NVML, so that it can judge wh
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import mmap
 import os
-import re
 import struct
 import time
 import uuid
@@ -19,9 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotenant.core.errors import BadInput, CotenantError
-from cotenant.core.units import format_bytes, parse_bytes
 from cotenant.hardware import libraries, standin_layout
-from cotenant.hardware.standin_models import MIB, MODELS, Model, Profile, sized
+from cotenant.hardware.standin_models import MIB, Model
+from cotenant.hardware.standin_spec import CardSpec, parse_spec
+
+__all__ = ["CardSpec", "StandIn", "StandInCard", "StandInProcess", "create", "environment", "parse_spec"]
 
 CONTEXT_BYTES = 256 * MIB
 LAUNCH_SECONDS = 20e-6
@@ -30,20 +32,12 @@ DRIVER_VERSION = "580.95.05"
 VARIABLE = "COTENANT_STANDIN"
 """Names the shared file to the stand-in's libraries."""
 
-_FORMS = "2xA100-80GB,1xT4 or 4x16GiB, with MIG instances as 1xA100-80GB/3g.40gb+2g.20gb"
 _UUIDS = uuid.UUID("5d0b0a9c-9f5f-4b5e-8f6c-0d8d5d3c8d11")
-_SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?[KMGT]i?B?", re.IGNORECASE | re.ASCII)
-_LARGEST = 1 << 46
+_SIZE = ctypes.sizeof(standin_layout.State)
+_BEGINNING = standin_layout.State.process.offset
+"""What describes the cards; processes follow, and nobody has to write those."""
+_LOST_XID = 79
 _FLOCK = "hhqqi4x"
-
-
-@dataclass(frozen=True, slots=True)
-class CardSpec:
-    """One card as a SPEC describes it."""
-
-    model: Model
-    instances: tuple[tuple[str, Profile], ...] = ()
-    """MIG instances by the name of their profile; without any the card is used as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +52,7 @@ class StandInCard:
     peak: int
     """The most that has been in use at one time, ended processes included."""
     launches: int
+    """Of the processes that are or were last on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,58 +66,6 @@ class StandInProcess:
     """Of these, contexts."""
 
 
-def parse_spec(text: str) -> tuple[CardSpec, ...]:
-    """`2xA100-80GB,1xT4` and the like."""
-    cards: list[CardSpec] = []
-    for part in text.split(","):
-        cards += _parse_part(part.strip(), text)
-    places = sum(1 + len(card.instances) for card in cards)
-    if places > standin_layout.CARDS:
-        raise BadInput(f"simulated cards: {text!r} is {places} GPUs, at most {standin_layout.CARDS} can be simulated")
-    return tuple(cards)
-
-
-def _parse_part(part: str, text: str) -> list[CardSpec]:
-    match = re.fullmatch(r"(?:([0-9]{1,4})[xX])?([^/]+)(?:/(.*))?", part)
-    if match is None:
-        raise BadInput(f"simulated cards: {part!r} in {text!r} is not understood, write {_FORMS}")
-    count = 1 if match[1] is None else int(match[1])
-    if count < 1:
-        raise BadInput(f"simulated cards: {part!r} in {text!r} is no card at all, write {_FORMS}")
-    model = _parse_model(match[2])
-    instances = () if match[3] is None else _parse_instances(model, match[3])
-    return [CardSpec(model, instances)] * count
-
-
-def _parse_model(text: str) -> Model:
-    known = {name.lower(): model for name, model in MODELS.items()}
-    if text.lower() in known:
-        return known[text.lower()]
-    if not _SIZE.fullmatch(text):
-        raise BadInput(
-            f"simulated cards: no model {text!r}, the models are {', '.join(MODELS)}; a size such as 16GiB will do too"
-        )
-    size = parse_bytes(text, "simulated cards")
-    if not 64 * MIB <= size <= _LARGEST:
-        raise BadInput(f"simulated cards: {text} is not between 64Mi and {format_bytes(_LARGEST)}")
-    return sized(size, text)
-
-
-def _parse_instances(model: Model, text: str) -> tuple[tuple[str, Profile], ...]:
-    if not model.profiles:
-        raise BadInput(f"simulated cards: {model.name} cannot be cut into MIG instances")
-    names = [name.strip().lower() for name in text.split("+")]
-    for name in names:
-        if name not in model.profiles:
-            raise BadInput(
-                f"simulated cards: {model.name} has no MIG profile {name!r}, it has {', '.join(model.profiles)}"
-            )
-    profiles = tuple((name, model.profiles[name]) for name in names)
-    if sum(p.slices for _, p in profiles) > 7 or sum(p.memory_slices for _, p in profiles) > 8:
-        raise BadInput(f"simulated cards: {text} is more than one {model.name} can be cut into")
-    return profiles
-
-
 def create(
     path: Path,
     specs: tuple[CardSpec, ...],
@@ -133,39 +76,36 @@ def create(
 
     It appears whole or not at all, and of several who try at once one wins.
     """
-    state = _image(specs, context_bytes, launch_seconds)
+    image = _image(specs, context_bytes, launch_seconds)
     with contextlib.suppress(FileExistsError):
-        _publish(path, state)
+        _publish(path, image)
         return
     with path.open("rb") as file:
-        found = file.read(standin_layout.State.process.offset)
-    cards = [bytes(state)[o : o + 176] for o in _card_offsets()]
-    if [found[o : o + 176] for o in _card_offsets()] != cards or found[:12] != bytes(state)[:12]:
-        raise CotenantError(f"{path} describes other cards or is of another version: remove it once nothing uses it")
+        found = file.read(_BEGINNING)
+    if len(found) < _BEGINNING or _identity(found) != _identity(image):
+        raise CotenantError(
+            f"{path} describes other cards or is of another version: remove it once nothing uses it"
+        )
 
 
-def _publish(path: Path, state: bytes) -> None:
+def _identity(image: bytes) -> tuple[object, ...]:
+    """What stays the same while cards are used."""
+    state = standin_layout.State.from_buffer_copy(image.ljust(_SIZE, b"\0"))
+    cards = [state.card[i] for i in range(min(state.cards, standin_layout.CARDS))]
+    return (state.magic, state.abi, *((card.uuid, card.name, card.total, card.parent) for card in cards))
+
+
+def _publish(path: Path, image: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         os.fchmod(descriptor, 0o666)  # all users of the machine share its cards
-        os.write(descriptor, state)
-        os.ftruncate(descriptor, _size())
+        os.write(descriptor, image)
+        os.ftruncate(descriptor, _SIZE)
         os.link(fresh, path)
     finally:
         os.close(descriptor)
         fresh.unlink()
-
-
-def _size() -> int:
-    import ctypes
-
-    return ctypes.sizeof(standin_layout.State)
-
-
-def _card_offsets() -> list[int]:
-    first = standin_layout.State.card.offset
-    return [first + i * 2048 for i in range(standin_layout.CARDS)]
 
 
 def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: float) -> bytes:
@@ -173,7 +113,7 @@ def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: floa
     state = standin_layout.State()
     state.magic = standin_layout.MAGIC
     state.abi = standin_layout.ABI
-    state.size = _size()
+    state.size = _SIZE
     state.cuda_version = CUDA_VERSION
     state.driver_version = DRIVER_VERSION.encode()
     place = 0
@@ -193,7 +133,7 @@ def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: floa
             card.parent, card.instance, card.ordinal = whole + 1, number + 1, number
             place += 1
     state.cards = place
-    return bytes(state)[: standin_layout.State.process.offset]
+    return bytes(state)[:_BEGINNING]
 
 
 def _fill(card: standin_layout.Card, model: Model, context_bytes: int, launch_seconds: float) -> None:
@@ -227,9 +167,9 @@ class StandIn:
             self._file = path.open("r+b", buffering=0)
         except OSError as error:
             raise CotenantError(f"{path} is no stand-in driver's file: {error.strerror}") from error
-        if os.fstat(self._file.fileno()).st_size != _size():
+        if os.fstat(self._file.fileno()).st_size != _SIZE:
             raise CotenantError(f"{path} is no stand-in driver's file of this version")
-        self._state = standin_layout.State.from_buffer(mmap.mmap(self._file.fileno(), _size()))
+        self._state = standin_layout.State.from_buffer(mmap.mmap(self._file.fileno(), _SIZE))
         if self._state.magic != standin_layout.MAGIC or self._state.abi != standin_layout.ABI:
             raise CotenantError(f"{path} is no stand-in driver's file of this version")
 
@@ -249,12 +189,15 @@ class StandIn:
                 by_card = found.setdefault(entry, ({}, {}))
                 by_card[0][uuid], by_card[1][uuid] = used, context
         return tuple(
-            StandInProcess(self._pid(entry), self._state.process[entry].name.decode(errors="replace"), used, context)
+            StandInProcess(
+                self._pid(entry), self._state.process[entry].name.decode(errors="replace"), used, context
+            )
             for entry, (used, context) in sorted(found.items())
         )
 
     def fail(self, uuid: str) -> None:
-        """The card falls off the bus; its MIG instances with it."""
+        """The card falls off the bus, its MIG instances with it, and the driver says so (XID 79)."""
+        self.post_xid(uuid, _LOST_XID)
         self._set_lost(uuid, 1)
 
     def recover(self, uuid: str) -> None:

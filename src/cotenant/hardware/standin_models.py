@@ -1,7 +1,7 @@
 """The cards that the stand-in driver can play, with the figures of the real ones.
 
-`total` is what nvidia-smi shows, `reserved` what of it the driver keeps, so that the difference is what programs
-see as the card's memory. MIG profiles are those of NVIDIA's MIG user guide.
+`total` is what nvidia-smi shows, `reserved` what of it the driver keeps, so that the difference is what
+programs see as the card's memory. Drivers differ in the last few MiB, and so may these.
 """
 
 from __future__ import annotations
@@ -37,59 +37,60 @@ class Model:
     profiles: Mapping[str, Profile] = field(default_factory=dict)
 
 
-def _profiles(rows: str, slice_sms: int) -> dict[str, Profile]:
-    """From lines of `name, memory in MiB, memory slices`; the name begins with the compute slices."""
+def _profiles(rows: str) -> dict[str, Profile]:
+    """From lines of name (it begins with the compute slices), memory in MiB, memory slices, multiprocessors."""
     found = {}
     for row in rows.strip().splitlines():
-        name, mib, memory_slices = row.split()
-        slices = int(name[0])
-        found[name] = Profile(int(mib) * MIB, slices, int(memory_slices), slices * slice_sms)
+        name, mib, memory_slices, multiprocessors = row.split()
+        found[name] = Profile(int(mib) * MIB, int(name[0]), int(memory_slices), int(multiprocessors))
     return found
 
 
 _A100_40 = """
-1g.5gb   4864 1
-1g.10gb  9856 2
-2g.10gb  9984 2
-3g.20gb 20096 4
-4g.20gb 20096 4
-7g.40gb 40320 8
+1g.5gb   4864 1 14
+1g.10gb  9856 2 14
+2g.10gb  9984 2 28
+3g.20gb 20096 4 42
+4g.20gb 20096 4 56
+7g.40gb 40320 8 98
 """
 _A100_80 = """
-1g.10gb  9728 1
-1g.20gb 19968 2
-2g.20gb 19968 2
-3g.40gb 40192 4
-4g.40gb 40192 4
-7g.80gb 80640 8
+1g.10gb  9728 1 14
+1g.20gb 19968 2 14
+2g.20gb 19968 2 28
+3g.40gb 40192 4 42
+4g.40gb 40192 4 56
+7g.80gb 80640 8 98
 """
 _H100_80 = """
-1g.10gb  9984 1
-1g.20gb 20096 2
-2g.20gb 20096 2
-3g.40gb 40448 4
-4g.40gb 40448 4
-7g.80gb 81000 8
+1g.10gb  9984 1  16
+1g.20gb 20096 2  26
+2g.20gb 20096 2  32
+3g.40gb 40448 4  60
+4g.40gb 40448 4  64
+7g.80gb 80896 8 132
 """
 _H200 = """
-1g.18gb   16384 1
-1g.35gb   33280 2
-2g.35gb   33280 2
-3g.71gb   71168 4
-4g.71gb   71168 4
-7g.141gb 143000 8
+1g.18gb   16384 1  16
+1g.35gb   33024 2  26
+2g.35gb   33024 2  32
+3g.71gb   71168 4  60
+4g.71gb   71168 4  64
+7g.141gb 142336 8 132
 """
 
 MODELS: Mapping[str, Model] = {
     "A10": Model("NVIDIA A10", 23028 * MIB, 307 * MIB, (8, 6), 72, 150),
     "A100-40GB": Model(
-        "NVIDIA A100-SXM4-40GB", 40960 * MIB, 424 * MIB, (8, 0), 108, 400, _profiles(_A100_40, 14)
+        "NVIDIA A100-SXM4-40GB", 40960 * MIB, 424 * MIB, (8, 0), 108, 400, _profiles(_A100_40)
     ),
     "A100-80GB": Model(
-        "NVIDIA A100-SXM4-80GB", 81920 * MIB, 768 * MIB, (8, 0), 108, 400, _profiles(_A100_80, 14)
+        "NVIDIA A100-SXM4-80GB", 81920 * MIB, 768 * MIB, (8, 0), 108, 400, _profiles(_A100_80)
     ),
-    "H100-80GB": Model("NVIDIA H100 80GB HBM3", 81559 * MIB, 551 * MIB, (9, 0), 132, 700, _profiles(_H100_80, 16)),
-    "H200": Model("NVIDIA H200", 143771 * MIB, 616 * MIB, (9, 0), 132, 700, _profiles(_H200, 16)),
+    "H100-80GB": Model(
+        "NVIDIA H100 80GB HBM3", 81559 * MIB, 551 * MIB, (9, 0), 132, 700, _profiles(_H100_80)
+    ),
+    "H200": Model("NVIDIA H200", 143771 * MIB, 616 * MIB, (9, 0), 132, 700, _profiles(_H200)),
     "L4": Model("NVIDIA L4", 23034 * MIB, 455 * MIB, (8, 9), 58, 72),
     "L40S": Model("NVIDIA L40S", 46068 * MIB, 582 * MIB, (8, 9), 142, 350),
     "P100": Model("Tesla P100-PCIE-16GB", 16384 * MIB, 105 * MIB, (6, 0), 56, 250),
