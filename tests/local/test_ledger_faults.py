@@ -27,10 +27,17 @@ def mounted(script):
     return ["unshare", "-m", "sh", "-c", f'{script} && exec "$@"', "sh"]
 
 
+def damage(machine):
+    """The log beside the ledger holds the last pages of it, so it has to go too."""
+    for file in machine.home.folder.glob("ledger.sqlite3-*"):
+        file.unlink()
+    machine.home.ledger.write_bytes(b"damaged" * 1000)
+
+
 def test_a_damaged_ledger(machine, tmp_path):
     assert started(machine, tmp_path)[0]
     (tmp_path / "trace").unlink()
-    machine.home.ledger.write_bytes(b"damaged" * 1000)
+    damage(machine)
     ran, told = started(machine, tmp_path)
     assert not ran
     assert f"{machine.home.ledger} is damaged" in told

@@ -1,9 +1,11 @@
 """A command under `cotenant run`, from its start to its end: real processes on simulated cards."""
 
 import os
+import platform
 import pty
 import re
 import signal
+import struct
 import sys
 import time
 from pathlib import Path
@@ -374,3 +376,44 @@ def test_a_card_that_falls_off_the_bus(machine):
     assert first.wait(10) == 0
     machine.cards.recover(lost)
     assert all(card["healthy"] and not card["granted"] for card in machine.listing("gpus")["cards"])
+
+
+EXIT_7 = {
+    "x86_64": bytes.fromhex("b83c000000bf070000000f05"),
+    "aarch64": bytes.fromhex("a80b80d2e00080d2010000d4"),
+}
+"""The machine's own words for exit(7)."""
+
+
+def test_a_static_program_is_run_and_said_to_be_only_watched(machine, tmp_path):
+    """No loader, so no shim: the charge holds, the limit does not, and nobody is told otherwise."""
+    code = EXIT_7[platform.machine()]
+    kind = {"x86_64": 62, "aarch64": 183}[platform.machine()]
+    header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
+    header += struct.pack("<HHIQQQIHHHHHH", 2, kind, 1, 0x400078, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, 0x400000, 0x400000, 120 + len(code), 120 + len(code), 0x1000)
+    program = tmp_path / "static"
+    program.write_bytes(header + segment + code)
+    program.chmod(0o755)
+    done = machine("run", "--gpu-memory", "1Gi", "--", program)
+    assert done.returncode == 7
+    assert done.stderr == f"cotenant: {program} is linked statically: limits are watched, not enforced\n"
+
+
+def test_a_program_for_musl_is_not_given_the_shim(machine, tmp_path):
+    """It would abort at it. The loader is missing here, so it cannot start either; what counts is what is said."""
+    interpreter = b"/lib/ld-musl-x86_64.so.1\0"
+    segment = struct.pack("<IIQQQQQQ", 3, 4, 120, 0, 0, len(interpreter), len(interpreter), 1)
+    header = b"\x7fELF\x02\x01\x01" + b"\0" * 9
+    header += struct.pack("<HHIQQQIHHHHHH", 2, 62, 1, 0, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    program = tmp_path / "musl"
+    program.write_bytes(header + segment + interpreter)
+    program.chmod(0o755)
+    script = tmp_path / "script"
+    script.write_text(f"#!{program}\n")
+    script.chmod(0o755)
+    for command in (program, script):
+        done = machine("run", "--gpu-memory", "1Gi", "--", command)
+        assert done.returncode in (126, 127)
+        assert "made for musl, not glibc: limits are watched, not enforced" in done.stderr
+    assert machine.rows() == []

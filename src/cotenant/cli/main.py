@@ -88,7 +88,7 @@ def main() -> None:
     """Leaves without tearing down: SQLite, closed by its last user, would write and sync the whole ledger."""
     _leave_the_grant()
     try:
-        code = _call()
+        code = call()
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
@@ -96,7 +96,8 @@ def main() -> None:
     os._exit(code)
 
 
-def _call() -> int:
+def call() -> int:
+    """The exit code of what the command line asks for."""
     try:
         code = group.main(standalone_mode=False, prog_name="cotenant")
     except click.exceptions.Abort:

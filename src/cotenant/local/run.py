@@ -32,8 +32,10 @@ class Request(NamedTuple):
     """Seconds to wait at most; None is for ever."""
 
 
-class Interrupted(CotenantError):
-    """A signal came while nothing had been started yet."""
+class Interrupted(BaseException):
+    """A signal came while nothing had been started yet. Like KeyboardInterrupt it may come anywhere, so it
+    is no error that anybody on the way could take for another one.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(number).name} before the command was started")
