@@ -38,7 +38,7 @@ class Model:
 
 
 def _profiles(rows: str) -> dict[str, Profile]:
-    """From lines of name (it begins with the compute slices), memory in MiB, memory slices, multiprocessors."""
+    """From lines of name (with the compute slices), memory in MiB, memory slices, multiprocessors."""
     found = {}
     for row in rows.strip().splitlines():
         name, mib, memory_slices, multiprocessors = row.split()
