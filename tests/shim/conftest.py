@@ -8,12 +8,21 @@ from shim.slotted import GIB, Bench
 
 @pytest.fixture
 def make_bench(tmp_path: Path):
-    return lambda spec="1x16GiB": Bench(tmp_path, spec)
+    """Makes simulated cards by a spec, with nothing granted yet."""
+    made: list[Bench] = []
+
+    def make(spec: str = "1x16GiB") -> Bench:
+        made.append(Bench(tmp_path, spec))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.end()
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(make_bench) -> Bench:
     """Two GiB granted of sixteen."""
-    bench = Bench(tmp_path)
+    bench = make_bench()
     bench.grant(2 * GIB)
     return bench

@@ -24,6 +24,7 @@ class Bench:
         standin.create(self.state, standin.parse_spec(spec), context_bytes=CONTEXT, launch_seconds=0)
         self.cards = standin.StandIn(self.state)
         self.uuid = self.cards.cards()[0].uuid
+        self.started: list[subprocess.Popen[str]] = []
 
     def grant(self, size: int, mode: str = "enforce", uuid: str | None = None) -> None:
         limit = slots.CardLimit(uuid or self.uuid, size, CONTEXT)
@@ -58,9 +59,16 @@ class Bench:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline(), "the program ended before it said a word"
         return process
 
     def usage(self) -> slots.Usage:
         return slots.read_usage(self.slot)
+
+    def end(self) -> None:
+        """Whatever a test left running."""
+        for process in self.started:
+            process.kill()
+            process.wait()
