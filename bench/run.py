@@ -48,7 +48,7 @@ timed(run.supervise, "supervise", "the command itself")
 timed(run, "_prepare", "slot, fork and record")
 began = time.perf_counter()
 try:
-    cli.main()
+    cli.call()
 finally:
     spent["all of it"] = time.perf_counter() - began + spent["imports"]
     print(json.dumps(spent), file=sys.stderr)

@@ -276,10 +276,12 @@ void slot_reap(bool force) {
         close(fd);
 }
 
-static bool publish(int card, uint64_t bytes, uint64_t limit) {
+/* The limit is read after the use is published: who lowers a limit and then reads the use sees this
+ * allocation, or this allocation sees the new limit. */
+static bool publish(int card, uint64_t bytes) {
     __atomic_fetch_add(&cot_self->entry->used[card], bytes, __ATOMIC_SEQ_CST);
     uint64_t total = slot_used(card);
-    if (total <= limit) {
+    if (total <= slot_limit(card)) {
         if (total > __atomic_load_n(&cot_usage->peak[card], __ATOMIC_RELAXED))
             raise_to(&cot_usage->peak[card], total);
         return true;
@@ -317,7 +319,7 @@ static bool publish_patiently(int card, uint64_t bytes) {
             return false;
         if (slot_used(card) > limit - bytes)
             missing++;
-        else if (publish(card, bytes, limit))
+        else if (publish(card, bytes))
             return true;
         struct timespec pause = {0, 10000 + (long)(cot_self->index * 7919u % 31u) * 1000};
         nanosleep(&pause, NULL);
@@ -328,7 +330,7 @@ static bool publish_patiently(int card, uint64_t bytes) {
 CUresult slot_charge(int card, uint64_t bytes) {
     struct self *self = cot_self;
     slot_note(&self->entry->last_alloc, &self->alloc_second);
-    if (bytes == 0 || __builtin_expect(publish(card, bytes, slot_limit(card)), 1))
+    if (bytes == 0 || __builtin_expect(publish(card, bytes), 1))
         return CUDA_SUCCESS;
     if (publish_patiently(card, bytes))
         return CUDA_SUCCESS;

@@ -55,7 +55,7 @@ static inline uint64_t slot_mode(void) {
 }
 
 static inline uint64_t slot_limit(int card) {
-    return __atomic_load_n(&cot_limits->card[card].bytes, __ATOMIC_RELAXED);
+    return __atomic_load_n(&cot_limits->card[card].bytes, __ATOMIC_SEQ_CST);
 }
 
 /* What all processes of the slot hold on a card. */
