@@ -1,0 +1,1 @@
+"""The cluster: talking to its API server, and what is built on that."""

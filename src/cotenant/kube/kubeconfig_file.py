@@ -1,0 +1,100 @@
+"""The fields of a kubeconfig file that matter to us, with the names that the file gives them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cotenant.kube.errors import BadKubeconfig
+
+
+class Extension(msgspec.Struct):
+    name: str = ""
+    extension: Any = None
+
+
+class Cluster(msgspec.Struct, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+    extensions: list[Extension] | None = None
+
+
+class Variable(msgspec.Struct):
+    name: str
+    value: str = ""
+
+
+class Exec(msgspec.Struct, rename="camel"):
+    command: str = ""
+    args: list[str] | None = None
+    env: list[Variable] | None = None
+    api_version: str = ""
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = ""
+
+
+class User(msgspec.Struct, rename="kebab"):
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    act_as: str = msgspec.field(default="", name="as")
+    as_uid: str = ""
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+    username: str = ""
+    password: str = ""
+    auth_provider: Any = None
+    exec: Exec | None = None
+
+
+class Context(msgspec.Struct):
+    cluster: str = ""
+    user: str = ""
+    namespace: str = ""
+
+
+class NamedCluster(msgspec.Struct):
+    name: str
+    cluster: Cluster | None = None
+
+
+class NamedUser(msgspec.Struct):
+    name: str
+    user: User | None = None
+
+
+class NamedContext(msgspec.Struct):
+    name: str
+    context: Context | None = None
+
+
+class File(msgspec.Struct, rename="kebab"):
+    current_context: str = ""
+    clusters: list[NamedCluster] | None = None
+    users: list[NamedUser] | None = None
+    contexts: list[NamedContext] | None = None
+
+
+def parse(path: Path, data: bytes) -> File:
+    """Errors say where, never what: the text around a mistake may be a token."""
+    problem = ""
+    try:
+        return msgspec.yaml.decode(data, type=File | None) or File()
+    except msgspec.ValidationError as error:
+        problem = str(error)
+    except msgspec.DecodeError as error:
+        mark = getattr(error.__cause__, "problem_mark", None)
+        problem = "not YAML" + (f" at line {mark.line + 1}, column {mark.column + 1}" if mark else "")
+    except UnicodeDecodeError:
+        problem = "not UTF-8"
+    raise BadKubeconfig(f"{path}: {problem}")

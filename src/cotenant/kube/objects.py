@@ -1,0 +1,211 @@
+"""What we read of Kubernetes' objects, and no more: decoding skips the rest at no cost.
+
+Missing fields have defaults, unknown ones are ignored. These are for reading only: written back, an object
+would lose all that is not named here, so writes are patches or plain dicts. Structs take no part in garbage
+collection (`gc=False`): they are trees, and ten thousand pods would slow down every full collection.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+Quantities = dict[str, str]
+"""Amounts by resource name, as the server spells them: `4Gi`, `500m`."""
+
+
+class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """metadata; a uid is an object's identity, a name is not: it is used again."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    owner_references: list[OwnerReference] = []
+    finalizers: list[str] = []
+
+
+class HasMeta(Protocol):
+    """What can be cached and watched."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class EnvVar(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class Resources(msgspec.Struct, frozen=True, gc=False):
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    resources: Resources = Resources()
+    restart_policy: str = ""
+    """`Always` on an init container makes it a sidecar."""
+    env: list[EnvVar] = []
+
+
+class SchedulingGate(msgspec.Struct, frozen=True, gc=False):
+    name: str = ""
+
+
+class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    restart_policy: str = ""
+    runtime_class_name: str = ""
+    containers: list[Container] | None = None
+    init_containers: list[Container] = []
+    scheduling_gates: list[SchedulingGate] = []
+
+
+class Running(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    started_at: datetime | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    finished_at: datetime | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
+    """At most one is set; none means waiting."""
+
+    running: Running | None = None
+    terminated: Terminated | None = None
+    waiting: Waiting | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    state: ContainerState = ContainerState()
+    ready: bool = False
+    restart_count: int = 0
+    container_id: str = msgspec.field(default="", name="containerID")
+
+
+class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    conditions: list[Condition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+
+
+class Pod(msgspec.Struct, frozen=True, gc=False):
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class Address(msgspec.Struct, frozen=True, gc=False):
+    type: str = ""
+    address: str = ""
+
+
+class NodeInfo(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+
+
+class NodeStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+    conditions: list[Condition] = []
+    addresses: list[Address] = []
+    node_info: NodeInfo = NodeInfo()
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    metadata: Meta = Meta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """core/v1 Event: what `kubectl describe` shows at its end."""
+
+    metadata: Meta = Meta()
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    last_timestamp: datetime | None = None
+    reporting_component: str = ""
+
+
+class Generic(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Any object with typed metadata; what its kind says is left as it came."""
+
+    metadata: Meta = Meta()
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+    data: dict[str, Any] = {}

@@ -1,0 +1,145 @@
+"""A store kept like the API server's own state, through restarts, stalls and cut connections.
+
+List, then watch from the list's resourceVersion; after any break, watch again from the last event or
+bookmark. If the server no longer knows that far back (410), list anew and tell the difference. So no change
+is told twice, and a deletion that happened while nobody looked is still told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from random import Random
+from typing import Generic, TypeVar
+
+from cotenant.kube.backoff import Backoff
+from cotenant.kube.client import EVERYTHING, Client, Selection
+from cotenant.kube.errors import Gone, KubeError, Unreachable
+from cotenant.kube.objects import HasMeta
+from cotenant.kube.resources import Resource
+from cotenant.kube.store import Store
+from cotenant.kube.watch_stream import BOOKMARK, DELETED
+
+T = TypeVar("T", bound=HasMeta)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """Times are in seconds."""
+
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+    """Between tries while the server does not answer; jittered."""
+    shortest: int = 240
+    longest: int = 480
+    """How long one watch request lasts; drawn at random, so that clients spread over API servers."""
+    silence: float = 75.0
+    """A watch that says nothing for so long is dead: API servers send a bookmark about every minute."""
+    list_timeout: float = 60.0
+    """For each page."""
+    newest: bool = True
+    """Whether the first list is confirmed by a quorum. Later ones always are, so that time never runs back.
+    """
+
+
+@dataclass
+class Watcher(Generic[T]):
+    """`run()` keeps `store` current until it is cancelled."""
+
+    client: Client
+    resource: Resource[T]
+    selection: Selection = EVERYTHING
+    settings: WatchSettings = field(default_factory=WatchSettings)
+    store: Store[T] = field(default_factory=Store)
+    random: Random = field(default_factory=Random, repr=False)
+    clock: Callable[[], float] = time.monotonic
+
+    trouble: KubeError | None = field(default=None, init=False)
+    """Why the store is not being kept current just now."""
+    heard: float = field(default=float("-inf"), init=False)
+    """By `clock`, when the server last said something."""
+    lists: int = field(default=0, init=False)
+    """How often everything was listed."""
+    _position: str = field(default="", init=False)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the store has been filled once."""
+        return self._synced.is_set()
+
+    async def wait_until_synced(self, within: float | None = None) -> None:
+        """Unreachable, or whatever the trouble is, if that takes longer than `within` seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._synced.wait()
+        except TimeoutError:
+            problem = self.trouble or Unreachable(f"list {self.resource.plural}: not listed in {within} s")
+            raise problem from None
+
+    async def run(self) -> None:
+        backoff = Backoff(self.settings.first_pause, self.settings.longest_pause, self.random)
+        while True:
+            began, asked = self.clock(), None
+            try:
+                if not self._position:
+                    await self._list()
+                await self._follow(backoff)
+            except Gone as error:
+                self._position = ""
+                self._note(error)
+            except KubeError as error:
+                asked = error.retry_after
+                self._note(error)
+            else:
+                self.trouble = None
+                if self.clock() - began > self.settings.longest_pause:
+                    continue  # the request had its time: nothing is wrong
+            await asyncio.sleep(backoff.next(asked))
+
+    async def _list(self) -> None:
+        listing = await self.client.list(
+            self.resource,
+            self.selection,
+            newest=self.settings.newest or self.lists > 0,
+            within=self.settings.list_timeout,
+        )
+        self.lists += 1
+        self.store.replace(listing.items)
+        self._position = listing.resource_version
+        self._heard()
+        self._synced.set()
+
+    async def _follow(self, backoff: Backoff) -> None:
+        watch = self.client.watch(
+            self.resource,
+            self.selection,
+            resource_version=self._position,
+            seconds=self.random.randint(self.settings.shortest, self.settings.longest),
+            silence=self.settings.silence,
+        )
+        async with aclosing(watch) as events:
+            async for event in events:
+                if event.object is None:
+                    assert event.kind == BOOKMARK  # noqa: S101
+                elif event.kind == DELETED:
+                    self.store.remove(event.object)
+                else:
+                    self.store.put(event.object)
+                self._position = event.resource_version
+                self._heard()
+                backoff.reset()
+
+    def _heard(self) -> None:
+        self.heard = self.clock()
+        self.trouble = None
+
+    def _note(self, error: KubeError) -> None:
+        if self.trouble is None or type(self.trouble) is not type(error):
+            log.warning("%s", error)
+        self.trouble = error
