@@ -24,14 +24,14 @@ HEADERS = ("nvidia-cuda-runtime==13.*", "nvidia-cuda-profiler-api==13.*")
 PARALLEL = """
 import distutils.ccompiler, multiprocessing.pool
 
-def compile(self, sources, *args, one=distutils.ccompiler.CCompiler.compile, **kwargs):
+def compile_at_once(self, sources, *args, one=distutils.ccompiler.CCompiler.compile, **kwargs):
     with multiprocessing.pool.ThreadPool() as pool:
         return sum(pool.map(lambda source: one(self, [source], *args, **kwargs), sources, 1), [])
 
-distutils.ccompiler.CCompiler.compile = compile
-del compile
+distutils.ccompiler.CCompiler.compile = compile_at_once
+
 """
-"""Read by pycuda's setup as it begins: setuptools would compile one file after the other."""
+"""For pycuda's setup: by itself setuptools compiles one file after the other."""
 STANDIN = Path(__file__).resolve().parent.parent / "src" / "cotenant" / "native" / "standin" / "libcuda.so.1"
 
 
@@ -64,9 +64,14 @@ def source(scratch: Path) -> Path:
 
 
 def mend(folder: Path) -> None:
-    """Its Boost computes values outside of enums, which compilers of today refuse: widen the enums."""
+    """Its Boost computes values outside of enums, which compilers of today refuse: widen the enums.
+
+    And let its setup use all cores.
+    """
     for header in folder.glob("bpl-subset/bpl_subset/boost/numeric/conversion/*_enum.hpp"):
         header.write_text(re.sub(r"(enum \w+_enum)\b(?!\s*:)", r"\1 : int", header.read_text()))
+    setup = folder / "setup.py"
+    setup.write_text(setup.read_text().replace("if __name__ ==", PARALLEL + "if __name__ =="))
 
 
 def compilers() -> dict[str, str]:
@@ -89,7 +94,7 @@ def build(scratch: Path) -> None:
     (stub / "libcuda.so").symlink_to(STANDIN)
     # C++14 still has std::auto_ptr, which its Boost uses
     (folder / "siteconf.py").write_text(
-        PARALLEL + f"CUDA_INC_DIR = [{str(cuda_headers(scratch))!r}]\n"
+        f"CUDA_INC_DIR = [{str(cuda_headers(scratch))!r}]\n"
         f"CUDADRV_LIB_DIR = [{str(stub)!r}]\n"
         "CUDA_ENABLE_CURAND = False\n"
         "CXXFLAGS = ['-std=c++14', '-O0', '-g0', '-w']\n"

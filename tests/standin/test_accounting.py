@@ -289,6 +289,8 @@ print("done")
     assert out == "done\n"
 
 
-@pytest.mark.parametrize("call", ["cuMemAlloc(5)", "cuMemGetInfo()", "cuCtxGetDevice()", "cuDeviceGetCount()"])
+@pytest.mark.parametrize(
+    "call", ["cuMemAlloc(5)", "cuMemGetInfo()", "cuCtxGetDevice()", "cuDeviceGetCount()"]
+)
 def test_nothing_works_before_cuinit(standin, call):
     assert standin().run(f"print(cuda.{call}[0].name)") == "CUDA_ERROR_NOT_INITIALIZED\n"
