@@ -78,7 +78,7 @@ class Machine:
         done = subprocess.run(
             [COTENANT, "gpus", "-o", "json"], env=self.env, check=True, capture_output=True, text=True
         )
-        return sum(card["granted"] for card in json.loads(done.stdout)["cards"])
+        return sum(card["granted"] for card in json.loads(done.stdout)["gpus"])
 
     def used(self) -> int:
         return sum(self.cards.used(card.uuid) for card in self.cards.cards())

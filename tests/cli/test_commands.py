@@ -80,7 +80,7 @@ def test_simulate_is_taken_before_and_after_and_from_the_environment(cotenant):
         cotenant("--simulate", "8x16GiB", "gpus", "-o", "json", "--simulate", spec),
     ]
     assert len({done.stdout for done in told}) == 1
-    cards = json.loads(told[0].stdout)["cards"]
+    cards = json.loads(told[0].stdout)["gpus"]
     assert [(card["index"], card["model"]) for card in cards] == [
         (0, "NVIDIA Stand-in 16GiB"),
         (1, "Tesla T4"),

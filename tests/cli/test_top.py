@@ -89,7 +89,7 @@ def test_json_is_one_line_a_look(environ, jobs):
     looks = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(looks) == 2
     for look in looks:
-        assert [card["memory"] for card in look["cards"]] == [16 << 30] * 2
+        assert [card["memory"] for card in look["gpus"]] == [16 << 30] * 2
         train = next(grant for grant in look["grants"] if grant["name"] == "train")
         assert train["limit"] == 12 << 30
         assert train["used"] == train["peak"] == (2 << 30) + (256 << 20)
@@ -99,7 +99,7 @@ def test_json_is_one_line_a_look(environ, jobs):
     busy = {grant["name"]: grant["utilization"] for grant in looks[-1]["grants"]}
     assert busy.keys() == {"train", "serve"}
     assert all(5 <= figure <= 60 for figure in busy.values())
-    assert all(card["utilization"] >= 5 for card in looks[-1]["cards"])
+    assert all(card["utilization"] >= 5 for card in looks[-1]["gpus"])
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_a_program_that_clears_its_environment_is_charged_while_it_lives(machine
     assert [said(process), said(process)] == ["ok", "ready"]
     (grant,) = machine.listing("ps")["grants"]
     assert (grant["limit"], grant["used"], grant["enforcer"]) == (GIB, 2304 << 20, "watch")
-    card = machine.listing("gpus")["cards"][0]
+    card = machine.listing("gpus")["gpus"][0]
     assert (card["granted"], card["outside"]) == (GIB, (2304 << 20) - GIB)
     process.kill()
     process.wait()

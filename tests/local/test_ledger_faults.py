@@ -190,5 +190,5 @@ def test_a_home_of_each_user_counts_the_other_s_memory_as_taken(simulate, tmp_pa
     shutil.rmtree(second.home.runtime)
     second.home.runtime.mkdir()
     second.home.standin.symlink_to(machine.home.standin)
-    (card,) = second.listing("gpus")["cards"]
+    (card,) = second.listing("gpus")["gpus"]
     assert (card["granted"], card["outside"], card["free"]) == (0, 4352 << 20, (16 << 30) - (4352 << 20))

@@ -248,7 +248,7 @@ def test_memory_outside_grants_is_counted_and_its_end_is_noticed(simulate):
     machine = simulate("1x16GiB")
     outside = machine.start("standin", "--", sys.executable, PROGRAM, 13 * 1024 - 256, "ready", "hold")
     assert said(outside) == "ok"
-    (card,) = machine.listing("gpus")["cards"]
+    (card,) = machine.listing("gpus")["gpus"]
     assert (card["free"], card["outside"], card["granted"]) == (3 * GIB, 13 * GIB, 0)
     assert card["strangers"][0]["bytes"] == 13 * GIB
     waiting = machine.holder("4Gi", "ready", "hold")
@@ -360,7 +360,7 @@ def test_a_card_that_falls_off_the_bus(machine):
     assert said(first) == "ready"
     lost, well = (card.uuid for card in machine.cards.cards())
     machine.cards.fail(lost)
-    cards = machine.listing("gpus")["cards"]
+    cards = machine.listing("gpus")["gpus"]
     assert [(c["uuid"], c["healthy"], c["granted"], c["free"]) for c in cards] == [
         (lost, False, 4 * GIB, 0),
         (well, True, 0, 16 * GIB),
@@ -375,7 +375,7 @@ def test_a_card_that_falls_off_the_bus(machine):
     first.stdin.close()
     assert first.wait(10) == 0
     machine.cards.recover(lost)
-    assert all(card["healthy"] and not card["granted"] for card in machine.listing("gpus")["cards"])
+    assert all(card["healthy"] and not card["granted"] for card in machine.listing("gpus")["gpus"])
 
 
 EXIT_7 = {

@@ -28,11 +28,11 @@ def command(ctx: click.Context, output: str) -> None:
     view = snapshot(machine_of(ctx.obj))
     if output == "json":
         document = view.to_json()
-        table.show_json({name: document[name] for name in ("simulated", "home", "cards")})
+        table.show_json({name: document[name] for name in ("simulated", "home", "gpus")})
         return
     table.show(
         ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", "WHO"),
-        [_row(card) for card in view.cards],
+        [card_row(card) for card in view.gpus],
     )
     signs = table.signs()
     click.echo(
@@ -41,7 +41,7 @@ def command(ctx: click.Context, output: str) -> None:
     )
 
 
-def _row(card: CardView) -> tuple[str, ...]:
+def card_row(card: CardView) -> tuple[str, ...]:
     signs = table.signs()
     used = min(card.used_by_grants, card.granted)
     parts = [(used, signs["used"]), (card.granted - used, signs["granted"]), (card.outside, signs["outside"])]

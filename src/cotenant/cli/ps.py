@@ -42,7 +42,7 @@ def command(ctx: click.Context, output: str) -> None:
     if view.line:
         if view.grants:
             click.echo()
-        table.show(LINE, [_waiting(waiting) for waiting in view.line])
+        table.show(LINE, [waiting_row(waiting) for waiting in view.line])
 
 
 def _grant(grant: GrantView) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def _grant(grant: GrantView) -> tuple[str, ...]:
     )
 
 
-def _waiting(waiting: WaitingView) -> tuple[str, ...]:
+def waiting_row(waiting: WaitingView) -> tuple[str, ...]:
     why = waiting.reason
     if waiting.held:
         why += f"; {len(waiting.held)} card{'s are' if len(waiting.held) > 1 else ' is'} held for it"

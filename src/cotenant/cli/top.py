@@ -14,8 +14,8 @@ import click
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.cli.ending import tidily
-from cotenant.cli.gpus import _row as card_row
-from cotenant.cli.ps import _waiting as waiting_row
+from cotenant.cli.gpus import card_row
+from cotenant.cli.ps import waiting_row
 from cotenant.core.errors import BadInput
 from cotenant.core.units import format_bytes, parse_duration
 from cotenant.hardware import activity
@@ -60,7 +60,7 @@ def command(ctx: click.Context, interval: str, iterations: int | None, output: s
     cotenant top
     cotenant top --interval 500ms
     cotenant top -n 1                      one look
-    cotenant top -o json | jq .cards       one line of JSON a look
+    cotenant top -o json | jq .gpus        one line of JSON a look
 
     Without a terminal it prints one look, or as many as -n says. BUSY is the share of the card's time in the
     last moments; USED is red beyond the limit.
@@ -97,7 +97,7 @@ def _moments(machine: Machine, pause: float, iterations: int | None) -> Iterator
 
 
 def _busy(view: Snapshot) -> dict[str, int]:
-    told = {card.uuid: activity.by_process(card.uuid) for card in view.cards if card.healthy}
+    told = {card.uuid: activity.by_process(card.uuid) for card in view.gpus if card.healthy}
     busy = {}
     for grant in view.grants:
         cards = [card for share in grant.shares if (card := told.get(share.uuid)) is not None]
@@ -152,7 +152,7 @@ def _drawn(moment: Moment) -> Group:
 
 
 def _headline(view: Snapshot) -> str:
-    free, memory = (sum(getattr(card, name) for card in view.cards) for name in ("free", "memory"))
+    free, memory = (sum(getattr(card, name) for card in view.gpus) for name in ("free", "memory"))
     kind = f"simulated {view.simulated}" if view.simulated else "this machine"
     return (
         f"cotenant top  {time.strftime('%H:%M:%S')}  {kind}  "
@@ -165,7 +165,7 @@ def _sections(moment: Moment) -> Sequence[Section]:
     view = moment.view
     cards = Section(
         ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", "WHO"),
-        [card_row(card) for card in view.cards],
+        [card_row(card) for card in view.gpus],
     )
     grants = Section(
         ("NAME", "GPU", "LIMIT", "", "USED", "PEAK", "BUSY", "DENIED", "IDLE", "USER", "COMMAND"),

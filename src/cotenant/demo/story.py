@@ -208,7 +208,7 @@ class Story:
         batch.over = True
         self._stage.show("gpus")
         left = self._stage.cards.used(self._other)
-        granted = {card["uuid"]: card["granted"] for card in self._stage.listing("gpus")["cards"]}
+        granted = {card["uuid"]: card["granted"] for card in self._stage.listing("gpus")["gpus"]}
         yield Check(
             "kill -9",
             "runner killed: the room stays charged",
@@ -251,7 +251,7 @@ class Story:
         self._stage.show("gpus")
         used = sum(self._stage.cards.used(uuid) for uuid in self._cards)
         listing = self._stage.listing("gpus")
-        granted = sum(card["granted"] for card in listing["cards"])
+        granted = sum(card["granted"] for card in listing["gpus"])
         slots = len(os.listdir(self._stage.home.slots))
         yield Check(
             "the end",

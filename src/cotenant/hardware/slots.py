@@ -226,7 +226,7 @@ def _write(path: Path, head: bytes, size: int, mode: int) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         os.fchmod(fd, mode)  # whatever the umask says
-        os.ftruncate(fd, size)
+        os.posix_fallocate(fd, 0, size)  # a full tmpfs is told here, not by SIGBUS in somebody's program
         os.pwrite(fd, head, 0)
     finally:
         os.close(fd)

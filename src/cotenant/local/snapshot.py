@@ -108,7 +108,7 @@ class WaitingView:
 class Snapshot:
     simulated: str | None
     home: str
-    cards: tuple[CardView, ...]
+    gpus: tuple[CardView, ...]
     grants: tuple[GrantView, ...]
     line: tuple[WaitingView, ...]
 
@@ -125,7 +125,7 @@ def snapshot(machine: Machine) -> Snapshot:
     return Snapshot(
         simulated=machine.home.simulated,
         home=str(machine.home.folder),
-        cards=tuple(_card(uuid, sight, ledger, granted) for uuid in sight.accounts),
+        gpus=tuple(_card(uuid, sight, ledger, granted) for uuid in sight.accounts),
         grants=tuple(_grant(job, sight) for job in granted),
         line=tuple(
             _waiting(waiting[id], place, jobs, ledger) for id, place in admission.places(jobs).items()
