@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 
@@ -192,3 +193,15 @@ def test_a_home_of_each_user_counts_the_other_s_memory_as_taken(simulate, tmp_pa
     second.home.standin.symlink_to(machine.home.standin)
     (card,) = second.listing("gpus")["gpus"]
     assert (card["granted"], card["outside"], card["free"]) == (0, 4352 << 20, (16 << 30) - (4352 << 20))
+
+
+@pytest.mark.parametrize("table", ["cards", "history"])
+def test_a_row_that_makes_no_sense(machine, tmp_path, table):
+    assert started(machine, tmp_path)[0]
+    (tmp_path / "trace").unlink()
+    column = "record" if table == "cards" else "demand"
+    with sqlite3.connect(machine.home.ledger) as ledger:
+        ledger.execute(f"UPDATE {table} SET {column} = '[1'")
+    ran, told = started(machine, tmp_path)
+    assert not ran
+    assert "is damaged" in told

@@ -76,7 +76,8 @@ class Books:
 
     def history(self) -> list[Demand]:
         rows = self._connection.execute("SELECT demand FROM history ORDER BY number DESC LIMIT ?", (HISTORY,))
-        return [Demand.from_json(json.loads(text)) for (text,) in rows]
+        with _readable():
+            return [Demand.from_json(json.loads(text)) for (text,) in rows]
 
     def remember(self, demand: Demand) -> None:
         self._connection.execute("INSERT INTO history (demand) VALUES (?)", (_text(demand.to_json()),))
@@ -251,8 +252,15 @@ def _jobs(connection: sqlite3.Connection) -> list[Job]:
 
 
 def _job(text: str) -> Job:
-    try:
+    with _readable():
         return Job.from_json(json.loads(text))
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """A row that makes no sense is a damaged ledger, whatever SQLite thinks of the file."""
+    try:
+        yield
     except (AttributeError, LookupError, TypeError, ValueError, CotenantError) as error:
         raise sqlite3.DatabaseError(f"a row is unreadable: {error!r}") from error
 
@@ -260,8 +268,9 @@ def _job(text: str) -> Job:
 def _cards(connection: sqlite3.Connection) -> dict[str, GPU]:
     known = {}
     for uuid, text in connection.execute("SELECT uuid, record FROM cards"):
-        index, model, memory, parent = json.loads(text)
-        known[uuid] = GPU(uuid, index, model, memory, parent=parent)
+        with _readable():
+            index, model, memory, parent = json.loads(text)
+            known[uuid] = GPU(uuid, index, model, memory, parent=parent)
     return known
 
 
