@@ -1,0 +1,148 @@
+"""Fixtures of the testbed. `pytest tests/cluster` moves itself into its namespaces; see README.md."""
+
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+from cluster.testbed import abilities, hollow, namespaces, places
+from cluster.testbed.api import Api, Object
+from cluster.testbed.cluster import Cluster
+from cluster.testbed.component import LOGS, Component
+from cluster.testbed.controlplane import ControlPlane
+
+HERE = Path(__file__).parent
+NOT_RUN = pytest.StashKey[Counter[str]]()
+TIMES = pytest.StashKey[dict[str, float]]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Runs the same pytest inside the namespaces of a testbed, if all it is asked for lies here."""
+    asked = [Path(config.invocation_params.dir, each.split("::")[0]).resolve() for each in config.args]
+    alone = all(each.is_relative_to(HERE) for each in asked)
+    if places.inside() or not alone or config.option.collectonly:
+        return None
+    reasons = abilities.prepare()
+    if places.CONTROL_PLANE in reasons:
+        places.tell(reasons)
+        return None
+    command = [sys.executable, "-m", "pytest", *config.invocation_params.args]
+    return namespaces.run(command, reasons, cwd=config.invocation_params.dir)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[NOT_RUN] = Counter()
+    config.stash[TIMES] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a kubelet comes last: until then there are no nodes but those that a test makes."""
+    items.sort(key=lambda item: HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ()))
+
+
+def _unless_it_cannot(request: pytest.FixtureRequest, part: str) -> None:
+    reason = places.reasons().get(part)
+    if not reason and not places.inside():
+        reason = "it runs in namespaces of its own: ask for tests/cluster alone"
+    if reason:
+        request.config.stash[NOT_RUN][f"tests that need the {part} did not run: {reason}"] += 1
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for reason, count in config.stash[NOT_RUN].items():
+        terminalreporter.write_line(f"{count} {reason}", yellow=True)
+    for name, seconds in config.stash[TIMES].items():
+        terminalreporter.write_line(f"testbed: {name} after {seconds:.1f} s")
+    if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
+        _keep_logs(terminalreporter)
+
+
+def _keep_logs(terminalreporter: pytest.TerminalReporter) -> None:
+    """They end with the testbed; after a failure somebody wants to read them."""
+    if places.inside() and LOGS.exists():
+        kept = places.cache() / "logs" / (places.inside() or "")
+        shutil.copytree(LOGS, kept, dirs_exist_ok=True)
+        terminalreporter.write_line(f"testbed: logs of all components are in {kept}")
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """etcd, API server, controller-manager and scheduler; no node but those that `hollow_nodes` makes."""
+    _unless_it_cannot(request, places.CONTROL_PLANE)
+    started = ControlPlane()
+    try:
+        started.start()
+        request.config.stash[TIMES].update(started.times)
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iterator[Cluster]:
+    """The control plane with a real node: containerd and a kubelet."""
+    _unless_it_cannot(request, places.KUBELET)
+    started = Cluster(control_plane)
+    try:
+        started.start()
+        request.config.stash[TIMES].update(started.node.times)
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Api:
+    """The API server as an administrator sees it."""
+    return control_plane.api
+
+
+@pytest.fixture
+def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace for this test alone, ready for pods."""
+    made = api.create("/api/v1/namespaces", {"metadata": {"generateName": "test-"}})
+    name: str = made["metadata"]["name"]
+    api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda _: True)
+    yield name
+    api.delete(f"/api/v1/namespaces/{name}")
+
+
+MakeNodes = Callable[[Iterable[Object]], None]
+
+
+@pytest.fixture(scope="session")
+def _hollow_kubelet(control_plane: ControlPlane) -> Iterator[Component]:
+    pair = control_plane.credentials("hollow-kubelet", ["system:masters"])
+    trusted = control_plane.authority.pair.certificate
+    module = [sys.executable, "-m", "cluster.testbed.hollowkubelet"]
+    component = Component(
+        "hollow-kubelet", [*module, control_plane.host, trusted, pair.certificate, pair.key]
+    )
+    component.ready = lambda: "following" in component.tail()
+    component.start()
+    component.wait()
+    yield component
+    component.stop()
+
+
+@pytest.fixture
+def hollow_nodes(api: Api, _hollow_kubelet: Component) -> Iterator[MakeNodes]:
+    """Adds nodes (see testbed/hollow.py) whose pods run as soon as they are bound; they go with the test."""
+    names: list[str] = []
+
+    def add(nodes: Iterable[Object]) -> None:
+        made = list(nodes)
+        names.extend(each["metadata"]["name"] for each in made)
+        hollow.add(api, made)
+
+    yield add
+    hollow.remove(api, names)
+
+
+def pytest_report_header() -> list[str]:
+    name = places.inside()
+    return [f"testbed: {name}, Kubernetes {places.version()}"] if name else []

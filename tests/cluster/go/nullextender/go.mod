@@ -1,0 +1,3 @@
+module cotenant.dev/testbed/nullextender
+
+go 1.22

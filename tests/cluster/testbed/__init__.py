@@ -1,0 +1,1 @@
+"""A real Kubernetes on one machine, in namespaces of its own: see tests/cluster/README.md."""
