@@ -1,0 +1,1 @@
+"""How demands are read and grants are spelled: our own way, and the ways of other systems."""

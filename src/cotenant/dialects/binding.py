@@ -1,0 +1,47 @@
+"""What is written when a pod is bound, and what its containers find in their environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cotenant.core.gpu import GPU
+from cotenant.dialects import names
+from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot, SlotDemand
+from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
+from cotenant.dialects.registry import Dialects
+
+
+def environment(slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -> tuple[Env, ...]:
+    """What a container that uses the slot finds. What bind decides comes through `bind_annotations`."""
+    own = dialects.by_name[member.dialect].environment(member)
+    if slot.demand.compute is None:
+        return own
+    return (*own, Env(names.ACTIVE_THREADS, annotation=names.compute(member.container)))
+
+
+def bind_annotations(
+    slots: Sequence[SlotDemand],
+    grant: PodGrant,
+    gpus: Mapping[str, GPU],
+    bound_ns: int,
+    dialects: Dialects,
+) -> dict[str, str]:
+    """All annotations of a grant, in every dialect of the pod. `gpus` are the node's cards by UUID."""
+    granted = {slot.container: slot for slot in grant.slots}
+    held = [HeldSlot(slot, _cards(granted[slot.container], gpus)) for slot in slots]
+    annotations = {names.GRANT: write_grant(grant)}
+    for one in held:
+        for member in one.slot.members:
+            annotations |= dialects.by_name[member.dialect].of_container(member, one.cards)
+            if one.slot.demand.compute is not None:
+                annotations[names.compute(member.container)] = str(one.slot.demand.compute)
+    for dialect in dialects.on:
+        speaking = [one for one in held if any(member.dialect == dialect.name for member in one.slot.members)]
+        if speaking:
+            annotations |= dialect.of_pod(speaking, bound_ns)
+    return annotations
+
+
+def _cards(slot: SlotGrant, gpus: Mapping[str, GPU]) -> tuple[Card, ...]:
+    cards = (Card(gpus[share.uuid], share) for share in slot.shares)
+    return tuple(sorted(cards, key=lambda card: card.gpu.index))

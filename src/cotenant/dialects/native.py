@@ -1,0 +1,88 @@
+"""Our own spelling: memory in bytes, compute in percent, whole cards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import ClassVar
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import BadInput
+from cotenant.core.gpu import GPU
+from cotenant.dialects import names
+from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot, see_cards, visible_uuids
+from cotenant.dialects.wishes import Wishes
+
+_DEMANDED = (names.GPU_MEMORY, names.GPU_COMPUTE, names.GPU)
+
+
+@dataclass(frozen=True, slots=True)
+class Native:
+    """Always on: the other dialects are translated into it."""
+
+    name: ClassVar[str] = "native"
+    resources: ClassVar[tuple[str, ...]] = (*_DEMANDED, names.GPU_SLOT)
+    pod_annotations: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def enabled(self) -> bool:
+        return True
+
+    def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
+        for resource in asked:
+            if resource.startswith(f"{names.DOMAIN}/") and resource not in self.resources:
+                raise _unknown(container, resource)
+        memory, compute, cards = (asked.get(resource) for resource in _DEMANDED)
+        if cards is not None:
+            if memory is not None or compute is not None:
+                raise BadInput(
+                    f"container {container!r}: {names.GPU}: a whole card brings all its memory and compute: "
+                    f"leave out {names.GPU_MEMORY} and {names.GPU_COMPUTE}, or {names.GPU} to share a card"
+                )
+            return wishes.whole_cards(container, names.GPU, cards)
+        if memory is None:
+            if compute is not None:
+                raise BadInput(
+                    f"container {container!r}: {names.GPU_COMPUTE}: compute comes with memory: say with "
+                    f"{names.GPU_MEMORY} how much of the card's memory is meant"
+                )
+            return None
+        if compute is not None and compute > 100:
+            raise BadInput(
+                f"container {container!r}: {names.GPU_COMPUTE}: {compute}: each card has 100 percent: "
+                "ask for 1 to 100"
+            )
+        return replace(wishes.memory(container, names.GPU_MEMORY, memory), compute=compute)
+
+    def write(self, demand: Demand) -> dict[str, int]:
+        """The resources that ask for this demand (cards besides whole ones are counted by an annotation)."""
+        if demand.memory is None:
+            return {names.GPU: demand.whole}
+        compute = {} if demand.compute is None else {names.GPU_COMPUTE: demand.compute}
+        return {names.GPU_MEMORY: demand.memory.bytes or 0, **compute}
+
+    def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:
+        return {
+            names.GPU_MEMORY: sum(gpu.memory for gpu in gpus),
+            names.GPU_COMPUTE: 100 * len(gpus),
+            names.GPU: len(gpus),
+        }
+
+    def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
+        return (see_cards(demand.container),)
+
+    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
+        return {names.devices(demand.container): visible_uuids(cards)}
+
+    def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
+        del slots, bound_ns
+        return {}
+
+
+def _unknown(container: str, resource: str) -> BadInput:
+    near = get_close_matches(resource, _DEMANDED, 1)
+    return BadInput(
+        f"container {container!r}: {resource} is not known: "
+        + (f"did you mean {near[0]}?" if near else f"take one of {', '.join(_DEMANDED)}")
+    )

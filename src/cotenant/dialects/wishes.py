@@ -1,0 +1,95 @@
+"""What a pod's annotations add to a demand: which cards will do, how many, and how they are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cotenant.core.demand import MOST_CARDS, PLACEMENTS, Demand
+from cotenant.core.errors import BadInput
+from cotenant.core.units import LARGEST, Memory
+from cotenant.dialects import names
+from cotenant.dialects.quantity import parse_whole, show
+
+Mode = Literal["observe", "warn", "enforce"]
+"""What happens at the limit, the mildest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The wishes of one pod. Models, UUIDs and placement hold for all its containers."""
+
+    counts: Mapping[str, int]
+    """Cards to spread the memory over, by container; one if it is not named here."""
+    models: tuple[str, ...] = ()
+    uuids: tuple[str, ...] = ()
+    placement: str = PLACEMENTS[0]
+    mode: str | None = None
+    """None: the namespace decides."""
+
+    def memory(self, container: str, resource: str, size: int) -> Demand:
+        """A demand for so many bytes, in all."""
+        gpus = self.counts.get(container, 1)
+        field = f"container {container!r}: {resource}"
+        if size > LARGEST:
+            raise BadInput(f"{field}: {size} bytes are more than there can be: ask for less")
+        if size < gpus:
+            raise BadInput(f"{field}: {size} bytes cannot be spread over {gpus} cards: ask for more")
+        return Demand(
+            Memory(bytes=size), gpus, models=self.models, uuids=self.uuids, placement=self.placement
+        )
+
+    def whole_cards(self, container: str, resource: str, cards: int) -> Demand:
+        """A demand for so many cards, shared with nobody."""
+        field = f"container {container!r}: {resource}"
+        if container in self.counts:
+            raise BadInput(
+                f"{field}: whole cards are counted by {resource} itself: leave out the annotation "
+                f"{names.gpu_count(container)}, which spreads memory over cards"
+            )
+        if cards > MOST_CARDS:
+            raise BadInput(f"{field}: {cards} cards are more than a node can have: ask for less")
+        return Demand(whole=cards, models=self.models, uuids=self.uuids, placement=self.placement)
+
+
+def read_wishes(annotations: Mapping[str, str]) -> Wishes:
+    """BadInput names the annotation and what may stand in it. An empty one counts as none."""
+    annotations = {key: text for key, text in annotations.items() if text.strip()}
+    return Wishes(
+        counts={
+            container: _count(text, key)
+            for key, text in annotations.items()
+            if (container := names.counted_container(key)) is not None
+        },
+        models=_list(annotations, names.GPU_MODEL, "A100,H100"),
+        uuids=_list(annotations, names.GPU_UUID, "GPU-5a3f0e1c-..."),
+        placement=_choice(annotations, names.PLACEMENT, PLACEMENTS) or PLACEMENTS[0],
+        mode=_choice(annotations, names.ENFORCE, get_args(Mode)),
+    )
+
+
+def _count(text: str, key: str) -> int:
+    count = parse_whole(text, f"annotation {key}", "2")
+    if not 1 <= count <= MOST_CARDS:
+        raise BadInput(f"annotation {key}: {show(text)} is not a number of cards from 1 to {MOST_CARDS}")
+    return count
+
+
+def _list(annotations: Mapping[str, str], key: str, example: str) -> tuple[str, ...]:
+    if key not in annotations:
+        return ()
+    parts = tuple(part.strip() for part in annotations[key].split(","))
+    if not all(parts):
+        raise BadInput(
+            f"annotation {key}: {show(annotations[key])} has an empty name: write it like {example}"
+        )
+    return parts
+
+
+def _choice(annotations: Mapping[str, str], key: str, choices: tuple[str, ...]) -> str | None:
+    if key not in annotations:
+        return None
+    if annotations[key] not in choices:
+        raise BadInput(f"annotation {key}: {show(annotations[key])} is not one of {', '.join(choices)}")
+    return annotations[key]

@@ -1,0 +1,165 @@
+"""The settings of the server and the agent, with their defaults.
+
+One file serves both; each reads the sections it needs. A default is what most clusters want: an empty file is
+a good one. `settings_file` reads them, `settings_reference` prints them with these explanations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from cotenant.core.errors import BadInput
+from cotenant.dialects.registry import Dialects
+from cotenant.dialects.wishes import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most that a number may be."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Marks a number of seconds that is written with its unit: `60s`, `500ms`, `1h30m`."""
+
+    least: float = 0.0
+
+
+class Size:
+    """Marks a number of bytes that is written as a quantity: `256Mi`."""
+
+
+Port = Annotated[int, Range(1, 65535)]
+Seconds = Annotated[float, Duration()]
+Interval = Annotated[float, Duration(least=0.1)]
+"""Time between two attempts: without any, they would be a hot loop."""
+Bytes = Annotated[int, Size()]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """What the webhook does with GPU pods."""
+
+    scheduler: str = "cotenant"
+    """The name of the scheduler that calls our extender: GPU pods are given to it."""
+    replaced_schedulers: tuple[str, ...] = ("default-scheduler", "volcano")
+    """Pods that name one of these are given to ours; a pod that names any other keeps it."""
+    runtime_class: str = ""
+    """The RuntimeClass for GPU pods that name none, such as `nvidia`; empty: none is set."""
+
+    def __post_init__(self) -> None:
+        if not self.scheduler:
+            raise BadInput(
+                "scheduler: a name is needed; where the default scheduler calls us, default-scheduler"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Where the API server finds the webhook, and its certificate."""
+
+    address: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside itself
+    """The address it listens on."""
+    port: Port = 8443
+    """The port it listens on."""
+    service: str = "cotenant-webhook"
+    """The Service in front of it; its DNS name stands in the certificate."""
+    certificate_lifetime: Annotated[float, Duration(least=600)] = 90 * 86400.0
+    """How long a certificate is good for; it is renewed when a third of that is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extender:
+    """Where kube-scheduler finds the extender."""
+
+    address: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside itself
+    """The address it listens on."""
+    port: Port = 8888
+    """The port it listens on; metrics and the dashboard are served here too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """How waiting pods are served."""
+
+    patience: Seconds = 60.0
+    """A pod that has waited so long has room held for it, so that smaller ones cannot starve it."""
+    retry: Interval = 2.0
+    """A pod that was told to try again and is still unbound is told again after this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """How one server of several leads."""
+
+    lease: str = "cotenant-server"
+    """The Lease, in the namespace above, that the leader holds."""
+    duration: Seconds = 15.0
+    """A leader that has not renewed its lease for so long is followed by another."""
+    renew_deadline: Seconds = 10.0
+    """A leader that could not renew for so long stops leading: before another may begin."""
+    retry: Interval = 2.0
+    """Time between attempts to take or renew the lease."""
+
+    def __post_init__(self) -> None:
+        if not self.retry < self.renew_deadline < self.duration:
+            raise BadInput(
+                f"duration: the three times must grow: retry {self.retry:g}s, renew_deadline "
+                f"{self.renew_deadline:g}s, duration {self.duration:g}s"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What the agent does on each GPU node."""
+
+    node: str = ""
+    """The node's name; empty: the environment variable NODE_NAME, else the host's name."""
+    port: Port = 8889
+    """The port of its metrics."""
+    slots: str = "/run/cotenant"
+    """The folder of the slots; it must be on tmpfs, and have the same path on the host."""
+    kubelet: str = "/var/lib/kubelet"
+    """The kubelet's folder, with the sockets of device plugins and of pod-resources."""
+    survey: Interval = 10.0
+    """Time between looks at the cards' health and at memory held outside grants."""
+    context_memory: Bytes = 512 * 2**20
+    """What a process is charged for its CUDA context where the card does not tell."""
+    clients_per_gpu: Annotated[int, Range(1, 1024)] = 128
+    """Slots offered for each card: as many containers may use it at once."""
+    mode: Mode = "enforce"
+    """What happens at a limit where neither the pod nor its namespace says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings."""
+
+    namespace: str = "cotenant-system"
+    """Where the server's own objects are: Lease, certificate, Services."""
+    kubeconfig: str = ""
+    """How to reach the API server; empty: as a pod, else $KUBECONFIG, else ~/.kube/config."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least important messages that are logged."""
+    admission: Admission = field(default_factory=Admission)
+    """What the webhook does with GPU pods."""
+    webhook: Webhook = field(default_factory=Webhook)
+    """Where the API server finds the webhook, and its certificate."""
+    extender: Extender = field(default_factory=Extender)
+    """Where kube-scheduler finds the extender."""
+    line: Line = field(default_factory=Line)
+    """How waiting pods are served."""
+    leader: Leader = field(default_factory=Leader)
+    """How one server of several leads."""
+    agent: Agent = field(default_factory=Agent)
+    """What the agent does on each GPU node."""
+    dialects: Dialects = field(default_factory=Dialects)
+    """The other systems' spellings that are understood."""
+
+    def __post_init__(self) -> None:
+        if not self.namespace:
+            raise BadInput("namespace: a name is needed, such as cotenant-system")

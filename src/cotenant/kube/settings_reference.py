@@ -1,0 +1,70 @@
+"""All settings with their defaults and explanations, as a file that could be read back."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from cotenant.core.units import format_bytes
+from cotenant.kube.settings import Duration, Settings, Size
+
+
+def settings_reference() -> str:
+    """A TOML file with every setting at its default; each is explained by the docstring below its field."""
+    return "\n".join(_section(Settings(), ())) + "\n"
+
+
+def explanations(kind: type[Any]) -> dict[str, str]:
+    """The docstrings of a dataclass's fields."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is a class
+    found = {}
+    for line, below in zip(tree.body, tree.body[1:], strict=False):
+        if (
+            isinstance(line, ast.AnnAssign)
+            and isinstance(line.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        ):
+            found[line.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
+
+
+def _section(section: Any, path: tuple[str, ...]) -> Iterator[str]:
+    told = explanations(type(section))
+    hints = get_type_hints(type(section), include_extras=True)
+    own = [each.name for each in fields(section) if not is_dataclass(getattr(section, each.name))]
+    for name in own:
+        yield from textwrap.wrap(told[name], 100, initial_indent="# ", subsequent_indent="# ")
+        yield f"{name} = {_toml(getattr(section, name), hints[name])}"
+    for each in fields(section):
+        inner = getattr(section, each.name)
+        if is_dataclass(inner):
+            yield ""
+            yield from textwrap.wrap(told[each.name], 100, initial_indent="# ", subsequent_indent="# ")
+            yield f"[{'.'.join((*path, each.name))}]"
+            yield from _section(inner, (*path, each.name))
+
+
+def _toml(value: Any, hint: Any) -> str:
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    if any(isinstance(mark, Duration) for mark in marks):
+        return f'"{_duration(value)}"'
+    if any(isinstance(mark, Size) for mark in marks):
+        return f'"{format_bytes(value)}"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(_toml(each, str) for each in value)}]"
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds > size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"

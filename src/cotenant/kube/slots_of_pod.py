@@ -1,0 +1,135 @@
+"""Which slots a pod needs, and what each is worth.
+
+The kubelet hands the device of a plain init container on to the next container that asks for one, and lists
+only that one. So plain init containers share the slot of the GPU container that follows them, and the slot
+must do for the largest of them: its limit and its charge are the same all through the pod's life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cotenant.core.demand import Demand, Memory
+from cotenant.core.errors import BadInput
+from cotenant.core.units import LARGEST
+from cotenant.dialects import names
+from cotenant.dialects.dialect import ContainerDemand, SlotDemand
+from cotenant.dialects.reading import asks, read_container
+from cotenant.dialects.registry import Dialects
+from cotenant.dialects.wishes import Wishes, read_wishes
+
+
+@dataclass(frozen=True, slots=True)
+class PodContainer:
+    """A container, as far as slots go."""
+
+    name: str
+    position: int
+    """`containers` count from 0, `initContainers` go on after the last of them."""
+    ends_first: bool
+    """A plain init container: it has ended before the next one starts. A sidecar has not."""
+    resources: Mapping[str, Mapping[str, object]]
+    """Its `limits` and `requests`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodDemand:
+    """What a pod asks for in all."""
+
+    slots: tuple[SlotDemand, ...] = ()
+    """In the order in which the kubelet fills them; none if the pod asks for no GPU."""
+    mode: str | None = None
+    """Whether its limits are to be observed, warned of or enforced; None: the namespace decides."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it is charged on shared cards."""
+        return sum(slot.demand.per_card(0) * slot.demand.gpus for slot in self.slots if slot.demand.memory)
+
+    @property
+    def whole(self) -> int:
+        """Cards that it is charged whole."""
+        return sum(slot.demand.whole for slot in self.slots)
+
+
+def slots_of_pod(
+    containers: Sequence[PodContainer], annotations: Mapping[str, str], dialects: Dialects
+) -> PodDemand:
+    """The containers come in the kubelet's order. BadInput names the container, resource and remedy."""
+    if not any(asks(container.resources, dialects) for container in containers):
+        return PodDemand()
+    if len({container.name for container in containers}) != len(containers):
+        raise BadInput("spec: two containers have the same name: give each its own")
+    wishes = read_wishes(annotations)
+    slots: list[SlotDemand] = []
+    waiting: list[ContainerDemand] = []
+    asking: set[str] = set()
+    for container in containers:
+        demand = read_container(container.name, container.position, container.resources, wishes, dialects)
+        if demand is None:
+            continue
+        waiting.append(demand)
+        asking.add(container.name)
+        if not container.ends_first:
+            slots.append(_slot(waiting))
+            waiting = []
+    if waiting:
+        slots.append(_slot([*waiting, _holder(containers, waiting, dialects)]))
+    if not slots:
+        return PodDemand()
+    _check_counts(wishes, asking)
+    return PodDemand(tuple(slots), wishes.mode)
+
+
+def _slot(members: Sequence[ContainerDemand]) -> SlotDemand:
+    holder = members[-1]
+    return SlotDemand(holder.container, holder.position, _largest(members), tuple(members))
+
+
+def _holder(
+    containers: Sequence[PodContainer], members: Sequence[ContainerDemand], dialects: Dialects
+) -> ContainerDemand:
+    """The pod's first container, which holds the slot of init containers that no GPU container follows."""
+    first = next((each for each in containers if each.position == 0 and not each.ends_first), None)
+    if first is None:
+        raise BadInput("spec.containers: a pod needs at least one container")
+    demand = _largest(members)
+    return ContainerDemand(first.name, 0, dialects.native.name, demand, dialects.native.write(demand))
+
+
+def _largest(members: Sequence[ContainerDemand]) -> Demand:
+    """A demand that does for each of them: as many cards as any asks for, on each as much as any asks for."""
+    demands = [member.demand for member in members]
+    first = demands[0]
+    if all(demand == first for demand in demands):
+        return first
+    if any((demand.memory is None) != (first.memory is None) for demand in demands):
+        raise BadInput(
+            f"containers {', '.join(repr(member.container) for member in members)}: they use one slot, one "
+            "after the other, and some ask for whole cards, some for memory: "
+            f"ask for {names.GPU} in all or for {names.GPU_MEMORY} in all"
+        )
+    gpus = max(demand.gpus for demand in demands)
+    if first.memory is None:
+        return replace(first, gpus=gpus, whole=gpus)
+    part = max(demand.per_card(0) for demand in demands)
+    exact = [
+        demand.memory.bytes or 0
+        for demand in demands
+        if demand.memory and demand.gpus == gpus and demand.per_card(0) == part
+    ]
+    size = max(exact, default=part * gpus)
+    if size > LARGEST:
+        raise BadInput(f"container {members[-1].container!r}: {size} bytes are more than there can be: ask for less")
+    compute = max((demand.compute for demand in demands if demand.compute is not None), default=None)
+    return replace(first, memory=Memory(bytes=size), gpus=gpus, compute=compute)
+
+
+def _check_counts(wishes: Wishes, asking: set[str]) -> None:
+    for container in wishes.counts:
+        if container not in asking:
+            raise BadInput(
+                f"annotation {names.gpu_count(container)}: container {container!r} asks for no GPU memory: "
+                f"name one that does: {', '.join(sorted(asking))}"
+            )
