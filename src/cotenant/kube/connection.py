@@ -6,6 +6,7 @@ This is the only file of the client that knows the HTTP library.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -199,12 +200,18 @@ class Connection:
             why = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
             raise Untrusted(f"{call.asked}: {Untrusted.said}: {self.access.server}: {why}") from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            cause = getattr(error, "os_error", None)
-            why = (getattr(cause, "strerror", None) or str(cause)) if cause else "no connection in time"
-            raise Unreachable(f"{to}: {why}") from None
+            raise Unreachable(f"{to}: {_no_connection(error)}") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             why = "not in time" if isinstance(error, TimeoutError) else "the connection broke"
             raise Unreachable(f"{to}: {why}", uncertain=call.method != "GET") from None
+
+
+def _no_connection(error: aiohttp.ClientError) -> str:
+    cause = getattr(error, "os_error", None)
+    if not isinstance(cause, OSError):
+        return "no connection in time"
+    number = cause.errno or 0
+    return os.strerror(number) if number > 0 else cause.strerror or "no connection"
 
 
 def _may_retry(call: Call, error: KubeError) -> bool:

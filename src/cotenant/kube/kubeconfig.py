@@ -59,11 +59,11 @@ class Kubeconfig:
     def add(self, path: Path, file: File) -> None:
         self.paths.append(path)
         self.current = self.current or file.current_context
-        for c in file.clusters or ():
+        for c in file.clusters:
             _put(self.clusters, path, "clusters", "cluster", c.name, c.cluster or Cluster())
-        for u in file.users or ():
+        for u in file.users:
             _put(self.users, path, "users", "user", u.name, u.user or User())
-        for x in file.contexts or ():
+        for x in file.contexts:
             _put(self.contexts, path, "contexts", "context", x.name, x.context or Context())
 
     def access(self, context: str = "") -> Access:
@@ -200,7 +200,7 @@ def _plugin(user: _Entry[User], exec: Exec, cluster: Cluster, authority: Materia
             "certificate-authority-data": None
             if authority is None
             else base64.b64encode(authority.read()).decode(),
-            "config": next((e.extension for e in cluster.extensions or () if e.name == EXEC_EXTENSION), None),
+            "config": next((e.extension for e in cluster.extensions if e.name == EXEC_EXTENSION), None),
         }
         told = {key: content for key, content in told.items() if content}
     # A bare name is looked up in PATH; anything with a slash is relative to the file.
@@ -208,8 +208,8 @@ def _plugin(user: _Entry[User], exec: Exec, cluster: Cluster, authority: Materia
     return Plugin(
         where=user.at("exec"),
         command=command,
-        args=tuple(exec.args or ()),
-        env={variable.name: variable.value for variable in exec.env or ()},
+        args=tuple(exec.args),
+        env={variable.name: variable.value for variable in exec.env},
         version=exec.api_version,
         interactive=mode,
         install_hint=exec.install_hint,
@@ -228,6 +228,6 @@ def _impersonation(user: _Entry[User]) -> dict[str, tuple[str, ...]]:
         headers["Impersonate-Uid"] = (value.as_uid,)
     if value.as_groups:
         headers["Impersonate-Group"] = tuple(value.as_groups)
-    for key, contents in (value.as_user_extra or {}).items():
+    for key, contents in value.as_user_extra.items():
         headers[f"Impersonate-Extra-{quote(key, safe='')}"] = tuple(contents)
     return headers

@@ -22,7 +22,7 @@ class Cluster(msgspec.Struct, rename="kebab"):
     insecure_skip_tls_verify: bool = False
     tls_server_name: str = ""
     proxy_url: str = ""
-    extensions: list[Extension] | None = None
+    extensions: list[Extension] = []
 
 
 class Variable(msgspec.Struct):
@@ -32,8 +32,8 @@ class Variable(msgspec.Struct):
 
 class Exec(msgspec.Struct, rename="camel"):
     command: str = ""
-    args: list[str] | None = None
-    env: list[Variable] | None = None
+    args: list[str] = []
+    env: list[Variable] = []
     api_version: str = ""
     install_hint: str = ""
     provide_cluster_info: bool = False
@@ -49,8 +49,8 @@ class User(msgspec.Struct, rename="kebab"):
     token_file: str = msgspec.field(default="", name="tokenFile")
     act_as: str = msgspec.field(default="", name="as")
     as_uid: str = ""
-    as_groups: list[str] | None = None
-    as_user_extra: dict[str, list[str]] | None = None
+    as_groups: list[str] = []
+    as_user_extra: dict[str, list[str]] = {}
     username: str = ""
     password: str = ""
     auth_provider: Any = None
@@ -80,21 +80,28 @@ class NamedContext(msgspec.Struct):
 
 class File(msgspec.Struct, rename="kebab"):
     current_context: str = ""
-    clusters: list[NamedCluster] | None = None
-    users: list[NamedUser] | None = None
-    contexts: list[NamedContext] | None = None
+    clusters: list[NamedCluster] = []
+    users: list[NamedUser] = []
+    contexts: list[NamedContext] = []
 
 
 def parse(path: Path, data: bytes) -> File:
     """Errors say where, never what: the text around a mistake may be a token."""
     problem = ""
     try:
-        return msgspec.yaml.decode(data, type=File | None) or File()
+        return msgspec.convert(_without_nulls(msgspec.yaml.decode(data)) or {}, File)
     except msgspec.ValidationError as error:
         problem = str(error)
     except msgspec.DecodeError as error:
-        mark = getattr(error.__cause__, "problem_mark", None)
+        mark = getattr(error.__context__, "problem_mark", None)
         problem = "not YAML" + (f" at line {mark.line + 1}, column {mark.column + 1}" if mark else "")
-    except UnicodeDecodeError:
-        problem = "not UTF-8"
     raise BadKubeconfig(f"{path}: {problem}")
+
+
+def _without_nulls(value: Any) -> Any:
+    """A field that is set to nothing is as good as absent; kubectl itself writes such files."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(content) for key, content in value.items() if content is not None}
+    if isinstance(value, list):
+        return [_without_nulls(content) for content in value]
+    return value

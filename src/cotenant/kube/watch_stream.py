@@ -29,7 +29,7 @@ class _Line(msgspec.Struct):
     object: msgspec.Raw
 
 
-class _Version(msgspec.Struct, rename="camel"):
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
 
