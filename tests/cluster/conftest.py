@@ -70,9 +70,19 @@ def _keep_logs(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """etcd, API server, controller-manager and scheduler; no node but those that `hollow_nodes` makes."""
+def can_run_control_plane(request: pytest.FixtureRequest) -> None:
+    """For tests that start one themselves."""
     _unless_it_cannot(request, places.CONTROL_PLANE)
+
+
+@pytest.fixture(scope="session")
+def can_run_kubelet(request: pytest.FixtureRequest) -> None:
+    _unless_it_cannot(request, places.KUBELET)
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest, can_run_control_plane: None) -> Iterator[ControlPlane]:
+    """etcd, API server, controller-manager and scheduler; no node but those that `hollow_nodes` makes."""
     started = ControlPlane()
     try:
         started.start()
@@ -83,9 +93,10 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest, control_plane: ControlPlane) -> Iterator[Cluster]:
+def cluster(
+    request: pytest.FixtureRequest, can_run_kubelet: None, control_plane: ControlPlane
+) -> Iterator[Cluster]:
     """The control plane with a real node: containerd and a kubelet."""
-    _unless_it_cannot(request, places.KUBELET)
     started = Cluster(control_plane)
     try:
         started.start()

@@ -112,9 +112,9 @@ def _follow(
         if now - shown > (1 if sys.stderr.isatty() else 30):
             shown = now
             elapsed = now - begun
-            share = min(0.99, done / max(total, 1))
-            # The guess counts less the more there is to go by; the last package is the link, which is long.
-            left = (1 - share) * (share * elapsed / max(share, 0.01) + (1 - share) * guess)
+            share = min(0.99, max(done, 1) / max(total, 1))
+            trust = min(1.0, 5 * share)
+            left = (1 - share) * (trust * elapsed / share + (1 - trust) * guess)
             _say(f"{build.title}: {done} of {total} packages, about {left / 60:.0f} min left", passing=True)
     if process.wait():
         raise CannotBuild(f"{build.title}: {last}")

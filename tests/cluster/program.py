@@ -1,0 +1,39 @@
+"""A testbed for the tests of testbeds: starts what it is told to, says that it stands, and waits for its input to end."""
+
+import json
+import sys
+
+from cluster.testbed.cluster import Cluster
+from cluster.testbed.controlplane import ControlPlane
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def main(what: str, mark: str) -> None:
+    control_plane = ControlPlane()
+    control_plane.start()
+    control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": mark}})
+    if what == "cluster":
+        run_a_pod(control_plane)
+    names = [each["metadata"]["name"] for each in control_plane.api.items("/api/v1/namespaces")]
+    print(json.dumps({"namespaces": names}), flush=True)
+    sys.stdin.read()
+    control_plane.stop()
+
+
+def run_a_pod(control_plane: ControlPlane) -> None:
+    cluster = Cluster(control_plane)
+    cluster.start()
+    control_plane.api.until("/api/v1/namespaces/default/serviceaccounts/default", lambda _: True)
+    container = {
+        "name": "sleeper",
+        "image": cluster.python_image(),
+        "imagePullPolicy": "Never",
+        "command": ["python", "-c", "import time; time.sleep(3600)"],
+    }
+    control_plane.api.create(PODS, {"metadata": {"name": "sleeper"}, "spec": {"containers": [container]}})
+    control_plane.api.until(f"{PODS}/sleeper", lambda pod: pod["status"]["phase"] == "Running")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
