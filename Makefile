@@ -15,7 +15,7 @@ run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulate
 	$(BIN)/cotenant demo
 
 test: $(VENV)/.test  ## all tests
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests --ignore tests/cluster
 
 lint: $(VENV)/.lint  ## ruff, mypy --strict, import contracts, clang-format
 	$(BIN)/ruff check .
