@@ -123,7 +123,12 @@ def _follow(
 
 @contextmanager
 def _build_cache(folder: Path) -> Iterator[Path]:
-    """A private one: Kubernetes leaves 7 GB in it, which nobody needs once the binary stands."""
+    """A private one: Kubernetes leaves 7 GB in it, which nobody needs once the binary stands.
+
+    The caller holds the lock of the whole cache, so one that is there was left by a build that was killed.
+    """
+    for left in folder.glob(".building-*"):
+        shutil.rmtree(left, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
     try:
         yield scratch

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ Files = Mapping[str, "Path | str | bytes"]
 """Path in the image to a file or folder of this machine, to bytes, or to the target of a symbolic link (a str)."""
 
 EMPTY = {"tmp": 0o1777, "run": 0o755, "etc": 0o755, "proc": 0o555, "sys": 0o555, "dev": 0o755}
+COMPILED = f".{sys.implementation.cache_tag}.pyc"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -24,7 +26,7 @@ def write(
     entrypoint: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> Path:
-    """One layer, without times and owners, so that the same files give the same image."""
+    """One layer. Times are kept, since Python compares them with those in its compiled files."""
     layer = archive.with_suffix(".layer")
     _write_layer(layer, files)
     digest = _digest(layer)
@@ -77,10 +79,10 @@ def _write_layer(layer: Path, files: Files) -> None:
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Without caches, and readable by everyone, whoever built it: pods run as other users too."""
-    if "__pycache__" in info.name.split("/"):
+    """Without what another Python or pytest compiled, and readable by everyone: pods run as other users too."""
+    if info.name.endswith(".pyc") and not info.name.endswith(COMPILED):
         return None
-    info.uid = info.gid = info.mtime = 0
+    info.uid = info.gid = 0
     info.uname = info.gname = ""
     info.mode |= 0o555 if info.isdir() or info.mode & 0o100 else 0o444
     return info

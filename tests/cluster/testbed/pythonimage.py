@@ -29,7 +29,6 @@ UNNEEDED = {
     "ensurepip",
     "lib2to3",
     "site-packages",
-    "__pycache__",
 }
 FOUND_AT_RUN_TIME = ("libgcc_s.so.1",)
 """glibc loads it when a thread is cancelled; no binary names it."""
@@ -80,11 +79,7 @@ def _installed(packages: Iterable[str]) -> dict[str, Path]:
         seen.add(name)
         distribution = importlib.metadata.distribution(name)
         for file in distribution.files or ():
-            if (
-                file.parts[0] != ".."
-                and file.suffix not in (".pth", ".pyc")
-                and Path(file.locate()).is_file()
-            ):
+            if file.parts[0] != ".." and file.suffix != ".pth" and Path(file.locate()).is_file():
                 found[f"{SITE}/{file}"] = Path(file.locate())
         required = [Requirement(text) for text in distribution.requires or ()]
         wanted += [each.name for each in required if not each.marker or each.marker.evaluate({"extra": ""})]
