@@ -48,12 +48,12 @@ $(VENV)/.ready: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m compileall -q src/cotenant
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.ready scripts/pycuda.py
+$(VENV)/.test: $(VENV)/.ready scripts/extras.py scripts/pycuda.py
 	@echo "setting up: test tools and real CUDA clients (about 1 GB, once)"
-	$(PIP) install --no-build-isolation -e '.[test,clients]'
+	$(BIN)/python scripts/extras.py cluster test clients | $(PIP) install -r /dev/stdin
 	$(BIN)/python scripts/pycuda.py
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.ready
-	$(PIP) install --no-build-isolation -e '.[lint,test,clients]'
+	$(BIN)/python scripts/extras.py cluster lint test | $(PIP) install -r /dev/stdin
 	@touch $@
