@@ -81,8 +81,8 @@ class Native:
 
 
 def _unknown(container: str, resource: str) -> BadInput:
-    near = get_close_matches(resource, _DEMANDED, 1)
+    near = get_close_matches(resource.rpartition("/")[2], [name.rpartition("/")[2] for name in _DEMANDED], 1)
     return BadInput(
         f"container {container!r}: {resource} is not known: "
-        + (f"did you mean {near[0]}?" if near else f"take one of {', '.join(_DEMANDED)}")
+        + (f"did you mean {names.DOMAIN}/{near[0]}?" if near else f"take one of {', '.join(_DEMANDED)}")
     )
