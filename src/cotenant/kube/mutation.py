@@ -80,12 +80,8 @@ def _strip(pod: dict[str, Any], keys: list[str]) -> None:
 
 
 def _equip(body: dict[str, Any], slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -> None:
-    native: dict[str, int] = {}
-    if member is slot.members[-1]:
-        native = dialects.native.write(slot.demand)
-    elif member.dialect != dialects.native.name:
-        native = dialects.native.write(member.demand)
-    _ask(body, {**native, names.GPU_SLOT: 1})
+    demand = slot.demand if member is slot.members[-1] else member.demand
+    _ask(body, {**dialects.native.write(demand), names.GPU_SLOT: 1})
     _set_env(body, environment(slot, member, dialects))
 
 
