@@ -6,6 +6,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hypothesis import strategies as st
+
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.pod_json import annotations_of, containers_of
 from cotenant.kube.slots_of_pod import PodDemand, slots_of_pod
@@ -15,6 +17,17 @@ COMPUTE = "cotenant.dev/gpu-compute"
 WHOLE = "cotenant.dev/gpu"
 SLOT = "cotenant.dev/gpu-slot"
 GI = 2**30
+
+KEYS = (
+    *("spec", "metadata", "annotations", "containers", "initContainers", "name", "resources"),
+    *("limits", "requests", "env", MEMORY, COMPUTE, WHOLE, SLOT, "aliyun.com/gpu-mem"),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=20,
+)
+"""Anything at all, in the words that pods use."""
 
 
 def container(name: str, *, sidecar: bool = False, **limits: object) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from kube.pods import (
     container,
     counted_by_kubernetes,
     defaulted,
+    json_values,
     pod,
     slots,
 )
@@ -314,6 +315,31 @@ def test_deeply_nested_parts_that_are_none_of_ours_do_no_harm() -> None:
         "/spec/containers/0/env",
         "/spec/schedulerName",
     ]
+
+
+@given(json_values)
+def test_any_json_is_admitted_or_refused(body: Any) -> None:
+    try:
+        mutation = admitted(body)
+    except BadInput:
+        return
+    assert admitted(mutation.pod).patch == []
+
+
+@given(json_values)
+def test_anything_beside_a_demand_is_admitted_or_refused(value: Any) -> None:
+    main = container("main", memory="1Gi")
+    for body in (
+        pod({**main, "env": [value]}),
+        pod({**main, "resources": {"limits": {MEMORY: "1Gi"}, "requests": value}}),
+        pod(main, annotations=None, schedulerName=value, runtimeClassName=value, nodeName=value),
+        {**pod(main), "metadata": value},
+    ):
+        try:
+            mutation = admitted(body, Admission(runtime_class="nvidia"))
+        except BadInput:
+            continue
+        assert admitted(mutation.pod, Admission(runtime_class="nvidia")).patch == []
 
 
 names = st.sampled_from(["a", "b", "c", "d", "e", "x" * 63])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kube.pods import COMPUTE, GI, MEMORY, SLOT, WHOLE, container, pod, slots
+from kube.pods import GI, MEMORY, SLOT, container, json_values, pod, slots
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.errors import BadInput
@@ -208,6 +208,7 @@ def test_a_count_for_the_holder_of_anothers_slot_is_told() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
+        (None, "pod: there is none"),
         ([], "pod: this must be an object"),
         ({"spec": []}, "spec: this must be an object"),
         ({"spec": {"containers": {}}}, "spec.containers: this must be a list"),
@@ -237,17 +238,6 @@ def test_what_is_no_pod_is_refused(body: Any, words: str) -> None:
     with pytest.raises(BadInput) as error:
         slots(body)
     assert words in str(error.value)
-
-
-KEYS = (
-    *("spec", "metadata", "annotations", "containers", "initContainers", "name", "resources"),
-    *("limits", "requests", "env", MEMORY, COMPUTE, WHOLE, SLOT, "aliyun.com/gpu-mem"),
-)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
-    max_leaves=20,
-)
 
 
 @given(json_values)

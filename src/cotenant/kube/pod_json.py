@@ -14,7 +14,7 @@ LISTS = ("initContainers", "containers")
 
 def containers_of(pod: Mapping[str, Any]) -> tuple[PodContainer, ...]:
     """In the order in which the kubelet starts them."""
-    spec = as_object(as_object(pod, "pod").get("spec"), "spec")
+    spec = as_object(_pod(pod).get("spec"), "spec")
     bodies = {kind: as_list(spec.get(kind), f"spec.{kind}") for kind in LISTS}
     start = {"initContainers": len(bodies["containers"]), "containers": 0}
     return tuple(
@@ -40,12 +40,18 @@ def _container(body: Mapping[str, Any], kind: str, index: int, position: int) ->
 
 def annotations_of(pod: Mapping[str, Any]) -> dict[str, str]:
     """The pod's annotations; all are texts."""
-    metadata = as_object(as_object(pod, "pod").get("metadata"), "metadata")
+    metadata = as_object(_pod(pod).get("metadata"), "metadata")
     annotations = as_object(metadata.get("annotations"), "metadata.annotations")
     for key, text in annotations.items():
         if not isinstance(text, str):
             raise BadInput(f"annotation {key}: its value must be a text: put it in quotes")
     return dict(annotations)
+
+
+def _pod(value: object) -> Mapping[str, Any]:
+    if value is None:
+        raise BadInput("pod: there is none")
+    return as_object(value, "pod")
 
 
 def as_object(value: object, where: str) -> Mapping[str, Any]:
