@@ -134,7 +134,12 @@ def _bool(value: Any, name: str) -> bool:
 
 
 def _int(value: Any, name: str) -> int:
-    if isinstance(value, _EnvText) and value.removeprefix("-").isdecimal() and len(value) < 20:
+    if (
+        isinstance(value, _EnvText)
+        and value.isascii()
+        and value.removeprefix("-").isdigit()
+        and len(value) < 20
+    ):
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise BadInput(f"{name}: {_show(value)} is not a whole number")
