@@ -21,17 +21,6 @@ from pathlib import Path
 
 VERSION = "2026.1"
 HEADERS = ("nvidia-cuda-runtime==13.*", "nvidia-cuda-profiler-api==13.*")
-PARALLEL = """
-import distutils.ccompiler, multiprocessing.pool
-
-def compile_at_once(self, sources, *args, one=distutils.ccompiler.CCompiler.compile, **kwargs):
-    with multiprocessing.pool.ThreadPool() as pool:
-        return sum(pool.map(lambda source: one(self, [source], *args, **kwargs), sources, 1), [])
-
-distutils.ccompiler.CCompiler.compile = compile_at_once
-
-"""
-"""For pycuda's setup: by itself setuptools compiles one file after the other."""
 STANDIN = Path(__file__).resolve().parent.parent / "src" / "cotenant" / "native" / "standin" / "libcuda.so.1"
 
 
@@ -66,12 +55,14 @@ def source(scratch: Path) -> Path:
 def mend(folder: Path) -> None:
     """Its Boost computes values outside of enums, which compilers of today refuse: widen the enums.
 
-    And let its setup use all cores.
+    And make one file of Boost.Python's thirty: they are nearly all headers, which are then read once.
     """
-    for header in folder.glob("bpl-subset/bpl_subset/boost/numeric/conversion/*_enum.hpp"):
+    boost = folder / "bpl-subset" / "bpl_subset"
+    for header in boost.glob("boost/numeric/conversion/*_enum.hpp"):
         header.write_text(re.sub(r"(enum \w+_enum)\b(?!\s*:)", r"\1 : int", header.read_text()))
-    setup = folder / "setup.py"
-    setup.write_text(setup.read_text().replace("if __name__ ==", PARALLEL + "if __name__ =="))
+    home = boost / "libs" / "python" / "src"
+    parts = [part.rename(part.with_suffix(".part")) for part in sorted(home.rglob("*.cpp"))]
+    (home / "whole.cpp").write_text("".join(f'#include "{part.relative_to(home)}"\n' for part in parts))
 
 
 def compilers() -> dict[str, str]:
@@ -80,7 +71,7 @@ def compilers() -> dict[str, str]:
     if package is None or package.origin is None:
         raise SystemExit("the ziglang package is missing: pip install ziglang")
     zig = Path(package.origin).parent / "zig"
-    target = f"-target {platform.machine()}-linux-gnu.2.28"
+    target = f"-target {platform.machine()}-linux-gnu.2.17"
     quiet = "-w -fno-sanitize=undefined"
     c, cxx = (f"{zig} {name} {target} {quiet}" for name in ("cc", "c++"))
     return {"CC": c, "CXX": cxx, "LDSHARED": f"{cxx} -shared", "LDCXXSHARED": f"{cxx} -shared"}
