@@ -153,6 +153,16 @@ def test_the_holder_asks_for_what_its_slot_is_worth() -> None:
         assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" in environment(mutation, name)
 
 
+def test_the_authors_figure_stays_if_it_is_the_largest() -> None:
+    """10Gi over three cards is two bytes more when it is rounded up on each."""
+    body = pod(
+        container("main", memory="10Gi"),
+        init=[container("fetch", memory="1Gi")],
+        annotations={"gpu-count.cotenant.dev/main": "3"},
+    )
+    assert amounts(admitted(body), "main")[MEMORY] == "10Gi"
+
+
 def test_the_holder_is_spread_over_as_many_cards_as_its_slot() -> None:
     body = pod(
         container("main", memory="4Gi"),
@@ -202,6 +212,16 @@ def test_ours_replace_the_authors_variables_and_stand_in_front() -> None:
         "SEES",
     ]
     assert environment(mutation, "main")["NVIDIA_VISIBLE_DEVICES"] == {"from": "devices.cotenant.dev/main"}
+
+
+@pytest.mark.parametrize("name", ["main", "plain"])
+def test_a_second_value_behind_ours_would_win_and_is_taken_out(name: str) -> None:
+    mutation = admitted(pod(container("main", memory="4Gi"), container("plain")))
+    right = environment(mutation, name)
+    containers(mutation)[name]["env"].append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"})
+    again = admitted(mutation.pod)
+    assert len(containers(again)[name]["env"]) == 1
+    assert environment(again, name) == right
 
 
 def test_ours_stay_where_another_webhook_moved_them() -> None:

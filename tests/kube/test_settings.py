@@ -219,6 +219,12 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
         assert f"{name}: " in message
 
 
+def test_what_follows_from_a_mistake_is_not_told_as_another() -> None:
+    message = refused('[leader]\nduration = "x"\nretry = "12s"')
+    assert "leader.duration: 'x' is not a duration" in message
+    assert "must grow" not in message
+
+
 @pytest.mark.parametrize(
     "content", [b"[line", b"a = 1\na = 2", b"\xff\xfe", b"x = " + b"[" * 20000, b'namespace = "\x00"']
 )
