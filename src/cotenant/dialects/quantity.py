@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from cotenant.core.errors import BadInput
 from cotenant.core.units import LARGEST
@@ -29,7 +30,11 @@ _LONGEST = 64
 
 def parse_whole(value: object, field: str, example: str) -> int:
     """A whole number, zero included. JSON numbers are quantities too."""
-    amount = Fraction(value) if isinstance(value, int) and not isinstance(value, bool) else _amount(value)
+    amount: Fraction | int | None = None
+    if isinstance(value, str):
+        amount = _amount(value)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        amount = value
     if amount is None:
         raise BadInput(f"{field}: {show(value)} is not a quantity: write it like {example}")
     if amount < 0:
@@ -41,13 +46,16 @@ def parse_whole(value: object, field: str, example: str) -> int:
     return int(amount)
 
 
-def _amount(value: object) -> Fraction | None:
-    match = _QUANTITY.fullmatch(value) if isinstance(value, str) and len(value) <= _LONGEST else None
+@lru_cache(maxsize=1024)
+def _amount(text: str) -> Fraction | int | None:
+    """Remembered, since the pods of a cluster ask for the same few amounts."""
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None:
         return None
     number, exponent, unit = match.groups()
     scale = Fraction(10) ** int(exponent) if exponent else _SCALE[unit or ""]
-    return Fraction(number.removesuffix(".")) * scale
+    amount = Fraction(number.removesuffix(".")) * scale
+    return amount.numerator if amount.denominator == 1 else amount
 
 
 def format_whole(amount: int) -> str:
