@@ -104,10 +104,12 @@ def _follow(
         stderr=subprocess.PIPE,
         text=True,
     )
-    last = ""
+    errors: list[str] = []
     assert process.stderr is not None
     for done, line in enumerate(process.stderr):
-        last = line.strip() or last
+        if " " in line or line.startswith("\t"):
+            # Packages are named without spaces: this tells what went wrong.
+            errors.append(line.rstrip())
         now = time.monotonic()
         if now - shown > (1 if sys.stderr.isatty() else 30):
             shown = now
@@ -117,7 +119,10 @@ def _follow(
             left = (1 - share) * (trust * elapsed / share + (1 - trust) * guess)
             _say(f"{build.title}: {done} of {total} packages, about {left / 60:.0f} min left", passing=True)
     if process.wait():
-        raise CannotBuild(f"{build.title}: {last}")
+        print("\n".join(errors), file=sys.stderr)
+        raise CannotBuild(
+            f"{build.title}: " + next((line for line in errors if not line.startswith("#")), "failed")
+        )
     _say(f"{build.title}: built in {(time.monotonic() - begun) / 60:.1f} min")
 
 
