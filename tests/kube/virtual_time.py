@@ -24,4 +24,7 @@ def run(main):
     try:
         return loop.run_until_complete(main)
     finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(1000))
         loop.close()
