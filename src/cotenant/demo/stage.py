@@ -126,7 +126,7 @@ class Stage:
         arguments = ["run", "--gpu-memory", grant, *options, "--name", name, "--", *command]
         self.page.typed(f"cotenant {' '.join(arguments)} &")
         errors = self._folder / f"{name}.err"
-        with errors.open("w") as sink:
+        with errors.open("w") as sink, undisturbed():
             runner = subprocess.Popen(
                 _cotenant(arguments),
                 stdin=subprocess.PIPE,
@@ -137,33 +137,34 @@ class Stage:
                 env=self._environ,
                 start_new_session=True,
             )
-        actor = Actor(name, runner, errors)
-        self.actors.append(actor)
+            actor = Actor(name, runner, errors)
+            self.actors.append(actor)
         return actor
 
     def show(self, *arguments: str) -> None:
         """Run a command for the reader to see."""
         self.page.typed(f"cotenant {' '.join(arguments)}")
-        done = subprocess.run(
-            _cotenant(arguments), cwd=self._folder, env=self._environ, timeout=PATIENCE, check=False
-        )
-        if done.returncode:
-            raise Broken(f"cotenant {' '.join(arguments)} ended with {done.returncode}")
+        self._ask(arguments, None)
 
     def listing(self, command: str) -> dict[str, Any]:
         """What a listing says, for the story to judge."""
-        done = subprocess.run(
-            _cotenant([command, "-o", "json"]),
-            cwd=self._folder,
-            env=self._environ,
-            stdout=subprocess.PIPE,
-            timeout=PATIENCE,
-            check=False,
-        )
-        if done.returncode:
-            raise Broken(f"cotenant {command} -o json ended with {done.returncode}")
-        listing: dict[str, Any] = json.loads(done.stdout)
+        listing: dict[str, Any] = json.loads(self._ask([command, "-o", "json"], subprocess.PIPE))
         return listing
+
+    def _ask(self, arguments: Sequence[str], output: int | None) -> str:
+        """Run a command to its end; it never outlives the story."""
+        with undisturbed():
+            process = subprocess.Popen(
+                _cotenant(arguments), cwd=self._folder, env=self._environ, stdout=output, text=True
+            )
+        try:
+            told, _ = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode:
+            raise Broken(f"cotenant {' '.join(arguments)} ended with {process.returncode}")
+        return told or ""
 
     def held_by(self, actor: Actor) -> dict[str, int]:
         """Bytes by card, as the cards themselves count them."""
@@ -185,6 +186,21 @@ def stage(spec: str, page: Page) -> Iterator[Stage]:
             actor.kill()
         for path in filter(None, (runtime, folder)):
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals wait for the end of the block: a process is either not started or known to whoever ends it."""
+    waiting: list[tuple[int, object]] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    former = {number: signal.signal(number, lambda *came: waiting.append(came)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    for came, _ in waiting[:1]:
+        signal.raise_signal(came)
 
 
 def until(condition: Callable[[], bool], what: str, pause: float = 0.01) -> float:
