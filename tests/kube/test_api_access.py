@@ -10,7 +10,7 @@ from cotenant.kube import kubeconfig
 from cotenant.kube.access import in_cluster
 from cotenant.kube.client import Client
 from cotenant.kube.connection import ConnectionSettings
-from cotenant.kube.errors import BadKubeconfig, Forbidden, Unauthorized, Untrusted
+from cotenant.kube.errors import Forbidden, NoCredential, Unauthorized, Untrusted
 from cotenant.kube.objects import Generic
 from cotenant.kube.resources import NAMESPACES, NODES, PODS, Resource
 
@@ -202,6 +202,6 @@ async def test_certificates_that_are_none_are_named(control_plane, reach, tmp_pa
     pair["client-certificate" if which == "certificate" else "client-key"] = str(broken)
     async with reach(pair) as client:
         with pytest.raises(
-            BadKubeconfig, match="client-certificate, client-key: not a PEM certificate with its own"
+            NoCredential, match="client-certificate, client-key: not a PEM certificate with its own"
         ):
             await who(client)

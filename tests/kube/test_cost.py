@@ -110,11 +110,11 @@ def big_cluster():
         ).encode()
         for first in range(0, PODS_IN_CLUSTER, PAGE)
     ]
-    loop, started, address = asyncio.new_event_loop(), threading.Event(), []
+    started, stopping, address = threading.Event(), threading.Event(), []
 
     async def handle(request):
-        if "watch" in request.query:
-            await asyncio.sleep(30)
+        while "watch" in request.query and not stopping.is_set():
+            await asyncio.sleep(0.05)
         return web.Response(
             body=pages[int(request.query.get("continue", "0")) // PAGE], content_type="application/json"
         )
@@ -122,21 +122,22 @@ def big_cluster():
     async def serve():
         app = web.Application()
         app.router.add_get("/api/v1/pods", handle)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
         started.set()
+        while not stopping.is_set():
+            await asyncio.sleep(0.05)
+        await runner.cleanup()
 
-    thread = threading.Thread(
-        target=lambda: (loop.run_until_complete(serve()), loop.run_forever()), daemon=True
-    )
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     assert started.wait(10)
     assert 4_000 < len(pages[0]) / PAGE < 8_000
     yield address[0]
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(5)
+    stopping.set()
+    thread.join(10)
 
 
 @pytest.mark.asyncio

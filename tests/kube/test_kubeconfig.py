@@ -10,7 +10,7 @@ import pytest
 from cotenant.kube import kubeconfig
 from cotenant.kube.access import checked_server, in_cluster
 from cotenant.kube.credentials import Credential
-from cotenant.kube.errors import BadKubeconfig
+from cotenant.kube.errors import BadKubeconfig, NoCredential
 from cotenant.kube.material import READ_AGAIN, Material
 from cotenant.kube.plugin import PluginCredentials
 
@@ -258,7 +258,7 @@ def test_a_mistake_is_named_by_file_and_field_and_shows_no_secret(write, text, n
 def test_what_a_field_points_to_is_named_when_it_is_needed(write, tmp_path, user, named):
     write("", "empty")
     access = kubeconfig.find({}, path=write(config(user)))
-    with pytest.raises(BadKubeconfig, match=named) as caught:
+    with pytest.raises(NoCredential, match=named) as caught:
         current(access)
     assert SECRET not in str(caught.value)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from cotenant.kube.credentials import Credential
-from cotenant.kube.errors import BadKubeconfig
+from cotenant.kube.errors import NoCredential
 from cotenant.kube.plugin import Plugin, PluginCredentials
 
 pytestmark = pytest.mark.asyncio
@@ -106,7 +106,7 @@ async def test_a_rejected_credential_is_asked_for_anew_once(script, runs):
     ],
 )
 async def test_what_goes_wrong_is_named_without_what_was_printed(script, body, named):
-    with pytest.raises(BadKubeconfig, match=named) as caught:
+    with pytest.raises(NoCredential, match=named) as caught:
         await script(body).current()
     assert str(caught.value).startswith("config: users[u].user.exec: ")
     assert SECRET not in str(caught.value)
@@ -117,7 +117,7 @@ async def test_what_goes_wrong_is_named_without_what_was_printed(script, body, n
 async def test_a_plugin_that_is_missing_says_how_to_get_it():
     plugin = Plugin("config: users[u].user.exec", "no-such-plugin", install_hint="apt install it")
     with pytest.raises(
-        BadKubeconfig, match=r"exec.command: no-such-plugin cannot be run: No such file.*\napt install it"
+        NoCredential, match=r"exec.command: no-such-plugin cannot be run: No such file.*\napt install it"
     ):
         await PluginCredentials(plugin).current()
 
@@ -126,7 +126,7 @@ async def test_a_plugin_that_hangs_is_ended(script, tmp_path):
     credentials = script(f"echo $$ > {tmp_path}/pid; exec sleep 60")
     credentials.longest = 0.5
     began = time.monotonic()
-    with pytest.raises(BadKubeconfig, match="has not ended after 0 s"):
+    with pytest.raises(NoCredential, match="has not ended after 0 s"):
         await credentials.current()
     assert time.monotonic() - began < 5
     with pytest.raises(ProcessLookupError):
@@ -134,6 +134,6 @@ async def test_a_plugin_that_hangs_is_ended(script, tmp_path):
 
 
 async def test_a_plugin_that_needs_a_person_is_not_started_without_one(script, tmp_path):
-    with pytest.raises(BadKubeconfig, match="must talk to a person, and there is no terminal"):
+    with pytest.raises(NoCredential, match="must talk to a person, and there is no terminal"):
         await script(f"echo '{printed(token='t')}'", interactive="Always").current()
     assert not (tmp_path / "runs").exists()

@@ -20,7 +20,9 @@ from kube.replay import (
     too_old,
 )
 
-from cotenant.kube.errors import Forbidden, Unreachable
+from cotenant.kube.credentials import StoredCredentials
+from cotenant.kube.errors import Forbidden, NoCredential, Unreachable
+from cotenant.kube.material import Material
 from cotenant.kube.resources import PODS
 from cotenant.kube.watching import Watcher, WatchSettings
 
@@ -192,6 +194,21 @@ async def test_who_may_not_list_says_so_and_goes_on_trying():
     async with watching(fails(403, "Forbidden", "pods is forbidden")) as (watcher, _told, _server):
         with pytest.raises(Forbidden, match="list pods: not allowed: pods is forbidden"):
             await watcher.wait_until_synced(0.3)
+
+
+async def test_a_credential_that_is_missing_for_a_while_does_not_end_the_watch(tmp_path):
+    token = Material("users[u].user.tokenFile", path=tmp_path / "token")
+    async with (
+        replaying(listing(10, pod("a", 1)), streams(end="hang")) as server,
+        client_of(server, credentials=StoredCredentials(token)) as client,
+    ):
+        watcher = Watcher(client, PODS, settings=QUICKLY)
+        task = asyncio.create_task(watcher.run())
+        await until(lambda: isinstance(watcher.trouble, NoCredential))
+        (tmp_path / "token").write_text("t0ken")
+        await watcher.wait_until_synced(2)
+        assert server.seen[0].headers["Authorization"] == "Bearer t0ken"
+        task.cancel()
 
 
 async def test_trouble_is_logged_once_and_not_at_every_try(caplog):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from cotenant.kube.errors import BadKubeconfig
+from cotenant.kube.errors import NoCredential
 from cotenant.kube.material import Material
 
 
@@ -52,7 +52,7 @@ def clean_token(data: bytes, field: str) -> str:
     """A token that can stand in a header; its content is in no message."""
     token = data.strip()
     if not token or any(byte <= 0x20 or byte >= 0x7F for byte in token):
-        raise BadKubeconfig(
+        raise NoCredential(
             f"{field}: not a bearer token: it is empty or has spaces, line breaks or non-ASCII"
         )
     return token.decode("ascii")

@@ -40,6 +40,12 @@ class KubeError(CotenantError):
         """Seconds that the server asks to wait before the next try."""
 
 
+class NoCredential(KubeError):
+    """What the kubeconfig points to (a file, a plugin) gives no credential now; later it may."""
+
+    said = "no credential"
+
+
 class Unauthorized(KubeError):
     said = "not authenticated"
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotenant.kube.errors import BadKubeconfig
+from cotenant.kube.errors import NoCredential
 
 READ_AGAIN = 10.0
 """Seconds after which a file is looked at again."""
@@ -37,12 +37,12 @@ class Material:
             data = self.path.read_bytes()
         except OSError as error:
             if not self.data:
-                raise BadKubeconfig(f"{self.what}: {self.path} cannot be read: {error.strerror}") from None
+                raise NoCredential(f"{self.what}: {self.path} cannot be read: {error.strerror}") from None
             data = b""
         if data.strip():  # in the middle of a rotation the last content is the best there is
             self.data = data
         elif not self.data:
-            raise BadKubeconfig(f"{self.what}: {self.path} is empty")
+            raise NoCredential(f"{self.what}: {self.path} is empty")
         self._read_at = now
         return self.data
 

@@ -1,9 +1,9 @@
 """What we read of Kubernetes' objects, and no more: decoding skips the rest at no cost.
 
 Missing fields have defaults, unknown ones are ignored. These are for reading only: written back, an object
-would lose all that is not named here, so writes are patches or plain dicts. Structs without garbage collection
-(`gc=False`) in tuples instead of lists: ten thousand pods then cost half as much to read, and no later collection
-ever looks at them.
+would lose all that is not named here, so writes are patches or plain dicts. Structs without garbage
+collection (`gc=False`) in tuples instead of lists: ten thousand pods then cost half as much to read, and no
+later collection ever looks at them.
 """
 
 from __future__ import annotations

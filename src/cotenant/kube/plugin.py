@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from cotenant.kube.credentials import Credential, clean_token
-from cotenant.kube.errors import BadKubeconfig
+from cotenant.kube.errors import NoCredential
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 NEVER, IF_AVAILABLE, ALWAYS = MODES = ("Never", "IfAvailable", "Always")
@@ -88,7 +88,7 @@ class PluginCredentials:
         plugin = self.plugin
         person = plugin.interactive != NEVER and self.terminal()
         if plugin.interactive == ALWAYS and not person:
-            raise BadKubeconfig(
+            raise NoCredential(
                 f"{plugin.where}: {plugin.command} must talk to a person, and there is no terminal"
             )
         environ = {**self.environ, **plugin.env, "KUBERNETES_EXEC_INFO": _asked(plugin, interactive=person)}
@@ -98,14 +98,14 @@ class PluginCredentials:
             )
         except OSError as error:
             hint = f"\n{plugin.install_hint}" if plugin.install_hint else ""
-            raise BadKubeconfig(
+            raise NoCredential(
                 f"{plugin.where}.command: {plugin.command} cannot be run: {error.strerror}{hint}"
             ) from None
         try:
             async with asyncio.timeout(None if person else self.longest):
                 printed, _ = await process.communicate()
         except TimeoutError:
-            raise BadKubeconfig(
+            raise NoCredential(
                 f"{plugin.where}: {plugin.command} has not ended after {self.longest:.0f} s"
             ) from None
         finally:
@@ -114,7 +114,7 @@ class PluginCredentials:
                     process.kill()
                 await process.wait()
         if process.returncode != 0:
-            raise BadKubeconfig(f"{plugin.where}: {plugin.command} ended with code {process.returncode}")
+            raise NoCredential(f"{plugin.where}: {plugin.command} ended with code {process.returncode}")
         return printed
 
 
@@ -136,7 +136,7 @@ def credential(plugin: Plugin, printed: bytes) -> tuple[Credential, float | None
         problem = f"printed something that is not an ExecCredential{where}"
     # Raised here, not above: the error of the decoder knows the text, and a logger may show its fields.
     if problem:
-        raise BadKubeconfig(f"{plugin.where}: {plugin.command} {problem}")
+        raise NoCredential(f"{plugin.where}: {plugin.command} {problem}")
     status = read.status
     if read.kind != "ExecCredential" or read.api_version != plugin.version:
         problem = f"was asked for an ExecCredential of {plugin.version} and printed another kind or version"
@@ -147,7 +147,7 @@ def credential(plugin: Plugin, printed: bytes) -> tuple[Credential, float | None
     elif not status.token and not status.client_certificate_data:
         problem = "printed neither a token nor a certificate"
     if problem or status is None:
-        raise BadKubeconfig(f"{plugin.where}: {plugin.command} {problem}")
+        raise NoCredential(f"{plugin.where}: {plugin.command} {problem}")
     made = Credential(
         token=clean_token(status.token.encode(), f"{plugin.where}: status.token") if status.token else "",
         certificate=(status.client_certificate_data or "").encode(),

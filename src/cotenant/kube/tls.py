@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 
-from cotenant.kube.errors import BadKubeconfig
+from cotenant.kube.errors import NoCredential
 
 
 def client_context(authority: bytes, verify: bool, certificate: bytes, key: bytes) -> ssl.SSLContext:
@@ -20,7 +20,7 @@ def client_context(authority: bytes, verify: bool, certificate: bytes, key: byte
         try:
             context.load_verify_locations(cadata=authority.decode("ascii"))
         except (ssl.SSLError, UnicodeDecodeError):
-            raise BadKubeconfig("certificate-authority: not a PEM certificate") from None
+            raise NoCredential("certificate-authority: not a PEM certificate") from None
     else:
         context.load_default_certs()
     if certificate:
@@ -37,7 +37,7 @@ def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         # A key with a passphrase would otherwise ask for it on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     except (ssl.SSLError, OSError):
-        raise BadKubeconfig(
+        raise NoCredential(
             "client-certificate, client-key: not a PEM certificate with its own unencrypted PEM key"
         ) from None
     finally:
