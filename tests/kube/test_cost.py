@@ -113,7 +113,7 @@ def big_cluster():
     started, stopping, address = threading.Event(), threading.Event(), []
 
     async def handle(request):
-        while "watch" in request.query and not stopping.is_set():
+        while "watch" in request.query and not stopping.is_set():  # noqa: ASYNC110 -- set by another thread
             await asyncio.sleep(0.05)
         return web.Response(
             body=pages[int(request.query.get("continue", "0")) // PAGE], content_type="application/json"
@@ -127,7 +127,7 @@ def big_cluster():
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         address.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
         started.set()
-        while not stopping.is_set():
+        while not stopping.is_set():  # noqa: ASYNC110 -- set by another thread
             await asyncio.sleep(0.05)
         await runner.cleanup()
 
