@@ -62,6 +62,15 @@ async def test_each_answer_is_an_error_of_its_own(code, reason, kind, uncertain)
     assert str(caught.value).endswith("because")
 
 
+async def test_a_guard_by_uid_that_does_not_hold_is_a_conflict():
+    """The API server calls it an invalid change of metadata.uid."""
+    causes = [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]
+    status = {"kind": "Status", "code": 422, "reason": "Invalid", "details": {"causes": causes}}
+    async with replaying(says(status, 422)) as server, client_of(server) as client:
+        with pytest.raises(Conflict):
+            await client.merge_patch(PODS, "a", {}, "web", guard=Guard("another"))
+
+
 async def test_an_answer_that_is_not_of_the_api_server_is_shown_shortened():
     page = b"<html>\n<body>Bad   Gateway</body>" + b"x" * 5000
     async with replaying(says(page, 502)) as server, client_of(server) as client:

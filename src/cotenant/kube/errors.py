@@ -119,8 +119,13 @@ _BY_CODE: dict[int, type[KubeError]] = {
 }
 
 
+class StatusCause(msgspec.Struct, frozen=True):
+    field: str = ""
+
+
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
+    causes: tuple[StatusCause, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -139,6 +144,8 @@ def failure(asked: str, status: Status, retry_after: float | None = None) -> Kub
         kind = AlreadyExists
     elif status.reason == "Expired":
         kind = Gone
+    elif kind is Invalid and status.details and any(c.field == "metadata.uid" for c in status.details.causes):
+        kind = Conflict  # how servers call it when a patch guarded by uid meets another object
     if retry_after is None and status.details is not None and status.details.retry_after_seconds > 0:
         retry_after = float(status.details.retry_after_seconds)
     why = status.message or status.reason or f"HTTP {status.code}"
