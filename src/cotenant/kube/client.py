@@ -22,7 +22,7 @@ from cotenant.kube.connection import Call, Connection, ConnectionSettings
 from cotenant.kube.errors import Gone
 from cotenant.kube.patches import Guard, Operation
 from cotenant.kube.resources import PODS, Resource, decode
-from cotenant.kube.watch_stream import WatchEvent, events
+from cotenant.kube.watch_stream import BOOKMARK, WatchEvent, events
 
 T = TypeVar("T")
 PAGE = 500
@@ -285,9 +285,10 @@ class Client:
         seconds: int = 300,
         silence: float = 75.0,
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """What happened since `resource_version`, as it happens, for about `seconds`. Ends with Gone if that
-        is too long ago, with Unreachable if the stream breaks or nothing, not even a bookmark, came for
-        `silence` seconds. Most callers want a `Watcher`.
+        """What happened since `resource_version`, as it happens, for about `seconds`; first of all a bookmark
+        of that very version, when the server has agreed. Ends with Gone if that is too long ago, with
+        Unreachable if the stream breaks, with Silent if nothing, not even a bookmark, came for `silence`
+        seconds. Most callers want a `Watcher`.
         """
         asked = _asked("watch", resource, selection.namespace)
         call = Call(
@@ -306,6 +307,7 @@ class Client:
             self._connection.stream(call, silence) as pieces,
             aclosing(events(asked, resource, pieces)) as all,
         ):
+            yield WatchEvent(BOOKMARK, None, resource_version)
             async for event in all:
                 yield event
 

@@ -24,6 +24,7 @@ from cotenant.kube.credentials import Credential
 from cotenant.kube.errors import (
     KubeError,
     ServerFailed,
+    Silent,
     TooManyRequests,
     Unreachable,
     Untrusted,
@@ -109,16 +110,21 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Pieces of the body as they arrive. After `silence` seconds without any, Unreachable."""
+        """Pieces of the body as they arrive. After `silence` seconds without any, Silent."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect, sock_read=silence)
-        response = await self._respond(call, limits, {})
+        with self._translated(call):
+            async with asyncio.timeout(self.settings.request):
+                response = await self._respond(call, limits, {})
         async with response:
             yield self._pieces(call, response)
 
     async def _pieces(self, call: Call, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         while True:
             with self._translated(call):
-                piece = await response.content.readany()
+                try:
+                    piece = await response.content.readany()
+                except aiohttp.SocketTimeoutError:
+                    raise Silent(f"{call.asked}: {Silent.said}") from None
             if not piece:
                 return
             yield piece

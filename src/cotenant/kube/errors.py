@@ -98,6 +98,12 @@ class Untrusted(Unreachable):
     said = "not trusted"
 
 
+class Silent(Unreachable):
+    """A watch said nothing for so long that its connection may be dead. Or there was nothing to say."""
+
+    said = "silent"
+
+
 class Undecodable(KubeError):
     """An answer that is not what this API version is known to say."""
 

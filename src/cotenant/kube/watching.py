@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from cotenant.kube.backoff import Backoff
 from cotenant.kube.client import EVERYTHING, Client, Selection
-from cotenant.kube.errors import Gone, KubeError, Unreachable
+from cotenant.kube.errors import Gone, KubeError, Silent, Unreachable
 from cotenant.kube.objects import HasMeta
 from cotenant.kube.resources import Resource
 from cotenant.kube.store import Store
@@ -39,7 +39,9 @@ class WatchSettings:
     longest: int = 480
     """How long one watch request lasts; drawn at random, so that clients spread over API servers."""
     silence: float = 75.0
-    """A watch that says nothing for so long is dead: API servers send a bookmark about every minute."""
+    """A watch that says nothing for so long may be dead, and another one is tried. API servers send a
+    bookmark about every minute if there was anything to say.
+    """
     list_timeout: float = 60.0
     """For each page."""
     newest: bool = True
@@ -90,6 +92,8 @@ class Watcher(Generic[T]):
                 if not self._position:
                     await self._list()
                 await self._follow(backoff)
+            except Silent:
+                continue  # only another try can tell whether anything is wrong
             except Gone as error:
                 self._position = ""
                 self._note(error)
@@ -99,6 +103,7 @@ class Watcher(Generic[T]):
             else:
                 self.trouble = None
                 if self.clock() - began > self.settings.longest_pause:
+                    backoff.reset()
                     continue  # the request had its time: nothing is wrong
             await asyncio.sleep(backoff.next(asked))
 
@@ -131,9 +136,10 @@ class Watcher(Generic[T]):
                     self.store.remove(event.object)
                 else:
                     self.store.put(event.object)
-                self._position = event.resource_version
+                if event.resource_version != self._position:
+                    self._position = event.resource_version
+                    backoff.reset()
                 self._heard()
-                backoff.reset()
 
     def _heard(self) -> None:
         self.heard = self.clock()
