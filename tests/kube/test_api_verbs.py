@@ -83,9 +83,9 @@ async def test_a_list_outlives_the_forgetting_of_its_first_page(
         await client.create(CONFIG_MAPS, {"metadata": {"name": f"c{n}"}}, namespace)
     read, reads = client._read, []
 
-    async def read_and_forget(asked, path, query, within):
+    async def read_and_forget(asked, path, query, within, **more):
         reads.append(dict(query))
-        answer = await read(asked, path, query, within)
+        answer = await read(asked, path, query, within, **more)
         if len(reads) == 1:
             await client.create(CONFIG_MAPS, {"metadata": {"name": "late"}}, namespace)
             control_plane.compact()

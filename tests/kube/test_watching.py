@@ -21,7 +21,7 @@ from kube.replay import (
 )
 
 from cotenant.kube.credentials import StoredCredentials
-from cotenant.kube.errors import Forbidden, NoCredential
+from cotenant.kube.errors import Forbidden, NoCredential, Unreachable
 from cotenant.kube.material import Material
 from cotenant.kube.resources import PODS
 from cotenant.kube.watching import Watcher, WatchSettings
@@ -218,6 +218,12 @@ async def test_trouble_is_over_as_soon_as_the_server_agrees_to_a_watch():
         await until(lambda: watcher.trouble is not None)
         await until(lambda: watcher.trouble is None)
         assert watcher.clock() - watcher.heard < 0.4
+
+
+async def test_who_waits_for_the_first_list_is_told_why_there_is_none():
+    async with watching(hangs_up()) as (watcher, _told, _server):
+        with pytest.raises(Unreachable, match="list pods: no answer from .*: the connection broke"):
+            await watcher.wait_until_synced(0.5)
 
 
 async def test_trouble_is_logged_once_and_not_at_every_try(caplog):

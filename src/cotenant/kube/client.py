@@ -96,11 +96,12 @@ class Client:
         *,
         newest: bool = True,
         page: int = PAGE,
+        retry: bool = True,
         within: float | None = None,
     ) -> Listing[T]:
         """`newest` asks for a state confirmed by a quorum; otherwise the server's cache will do, which is
-        cheaper and may be old. If the list changes too much while it is being paged, it is read again in one
-        piece.
+        cheaper and may be old. `within` is for each page. If the list changes too much while it is being
+        paged, it is read again in one piece.
         """
         query = {**selection.query(), "limit": str(page)}
         if not newest:
@@ -109,7 +110,7 @@ class Client:
         items: list[T] = []
         while True:
             try:
-                found = resource.decode_page(await self._read(asked, path, query, within))
+                found = resource.decode_page(await self._read(asked, path, query, within, retry=retry))
             except Gone:
                 if "continue" not in query:
                     raise
@@ -311,10 +312,11 @@ class Client:
             async for event in all:
                 yield event
 
-    async def _read(self, asked: str, path: str, query: Mapping[str, str], within: float | None) -> bytes:
-        return await self._connection.request(
-            Call(asked=asked, method="GET", path=path, query=query, repeatable=True, within=within)
-        )
+    async def _read(
+        self, asked: str, path: str, query: Mapping[str, str], within: float | None, *, retry: bool = True
+    ) -> bytes:
+        call = Call(asked, "GET", path, query, repeatable=True, retry=retry, within=within)
+        return await self._connection.request(call)
 
 
 def _asked(

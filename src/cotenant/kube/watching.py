@@ -112,6 +112,7 @@ class Watcher(Generic[T]):
             self.resource,
             self.selection,
             newest=self.settings.newest or self.lists > 0,
+            retry=False,  # `run` does that, and shows the trouble meanwhile
             within=self.settings.list_timeout,
         )
         self.lists += 1
