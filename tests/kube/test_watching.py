@@ -222,7 +222,7 @@ async def test_trouble_is_over_as_soon_as_the_server_agrees_to_a_watch():
 
 async def test_who_waits_for_the_first_list_is_told_why_there_is_none():
     async with watching(hangs_up()) as (watcher, _told, _server):
-        with pytest.raises(Unreachable, match="list pods: no answer from .*: the connection broke"):
+        with pytest.raises(Unreachable, match=r"list pods: no answer from .*: the connection broke"):
             await watcher.wait_until_synced(0.5)
 
 
