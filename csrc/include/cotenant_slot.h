@@ -58,7 +58,8 @@ struct cot_process {
     uint64_t last_alloc;
     uint64_t denied;
     uint64_t over;
-    uint64_t reserved[11];
+    uint64_t unnoted; /* not 0: there were launches after last_launch; whoever reads takes them for now */
+    uint64_t reserved[10];
     uint64_t used[COT_CARDS]; /* bytes held on each card of limits, contexts included */
     uint64_t context[COT_CARDS];
     uint64_t tail[16];

@@ -87,7 +87,7 @@ static CUresult start(CUgraphExec exec, CUstream stream, CUresult (*real)(CUgrap
     struct record graph;
     if (!slot_present() || cot_self->attachment != ATTACHED)
         return real(exec, stream);
-    slot_note(&cot_self->entry->last_launch, &cot_self->launch_second);
+    slot_note_launch();
     if (__atomic_load_n(&graphs.count, __ATOMIC_RELAXED) == 0 ||
         !table_get(&graphs, (uint64_t)(uintptr_t)exec, &graph))
         return real(exec, stream);

@@ -2,16 +2,10 @@
 #include "hooks.h"
 #include "slot.h"
 
-static inline void note_launch(void) {
-    struct self *self = cot_self;
-    if (__builtin_expect(self->entry != NULL, 1))
-        slot_note(&self->entry->last_launch, &self->launch_second);
-}
-
 #define LAUNCH(name, parameters, arguments)                                                                  \
     EXPORT CUresult name parameters {                                                                        \
         ENTER(name);                                                                                         \
-        note_launch();                                                                                       \
+        slot_note_launch();                                                                                  \
         return REAL(name) arguments;                                                                         \
     }
 

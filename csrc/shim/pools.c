@@ -195,6 +195,7 @@ static CUresult free_async(CUdeviceptr address, CUstream stream, free_fn give_ba
 }
 
 static CUresult then_refresh(CUresult result) {
+    slot_note_done();
     pools_refresh();
     return result;
 }

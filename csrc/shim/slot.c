@@ -175,9 +175,15 @@ static void raise_to(uint64_t *field, uint64_t value) {
         ;
 }
 
+static uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
 /* Only for an entry whose lock is held. What the dead owner did last is kept for the whole slot. */
 static void clear_entry(struct cot_process *entry) {
-    raise_to(&cot_usage->last_launch, entry->last_launch);
+    raise_to(&cot_usage->last_launch, entry->unnoted ? now_ns() : entry->last_launch);
     raise_to(&cot_usage->last_alloc, entry->last_alloc);
     for (int card = 0; card < COT_CARDS; card++)
         __atomic_store_n(&entry->used[card], 0, __ATOMIC_SEQ_CST);
@@ -237,14 +243,20 @@ uint64_t slot_used(int card) {
     return total;
 }
 
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
-
 void slot_note_slow(uint64_t *field) {
     __atomic_store_n(field, now_ns(), __ATOMIC_RELAXED);
+}
+
+#define BURST 7
+
+void slot_note_launch_slow(void) {
+    struct self *self = cot_self;
+    if (self->entry == NULL)
+        return;
+    time_t second = self->launch_second;
+    slot_note(&self->entry->last_launch, &self->launch_second);
+    __atomic_store_n(&self->entry->unnoted, 0, __ATOMIC_RELAXED);
+    self->launch_credit = self->launch_second == second ? BURST : 0;
 }
 
 static bool holds_anything(const struct cot_process *entry) {

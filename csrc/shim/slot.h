@@ -29,6 +29,7 @@ struct self {
     struct cot_process *entry;
     unsigned index;
     time_t launch_second, alloc_second;
+    int launch_credit; /* launches that need not look at the clock */
     uint64_t reaped_at;
     CUcontext last_context;    /* known to be charged */
     uint64_t small[COT_CARDS]; /* bytes in allocations that the driver packs into shared granules */
@@ -77,6 +78,28 @@ int slot_card(const unsigned char uuid[16]);
 bool slot_parse_uuid(const char *text, unsigned char uuid[16]);
 
 void slot_note_slow(uint64_t *field);
+void slot_note_launch_slow(void);
+
+/* Most launches follow another one within the second: in such a burst only some look at the clock, and leave
+ * word that they did not. A launch that comes after a pause, or after a synchronise, always looks. */
+static inline void slot_note_launch(void) {
+    struct self *self = cot_self;
+    if (__builtin_expect(self->launch_credit > 0, 1)) {
+        self->launch_credit--;
+        self->entry->unnoted = 1;
+    } else {
+        slot_note_launch_slow();
+    }
+}
+
+/* The device has done what was launched: note when, if some launches left it open. */
+static inline void slot_note_done(void) {
+    struct self *self = cot_self;
+    if (self->entry != NULL && self->entry->unnoted) {
+        self->launch_credit = 0;
+        slot_note_launch_slow();
+    }
+}
 
 /* Notes the time of an activity, to the second: reading a finer clock costs more than a launch may. */
 static inline void slot_note(uint64_t *field, time_t *second) {

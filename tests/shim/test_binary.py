@@ -66,10 +66,10 @@ def test_python_and_c_agree_on_the_slot(tmp_path: Path):
         #include <stdio.h>
         #include "cotenant_slot.h"
         int main(void) {
-            printf("%zu %zu %zu %zu %zu %zu %zu %zu %d %d %d", sizeof(struct cot_limits), sizeof(struct cot_usage),
+            printf("%zu %zu %zu %zu %zu %zu %zu %zu %zu %d %d %d", sizeof(struct cot_limits), sizeof(struct cot_usage),
                    offsetof(struct cot_limits, card), offsetof(struct cot_card_limit, bytes), sizeof(struct cot_process),
                    offsetof(struct cot_usage, closed), offsetof(struct cot_usage, peak),
-                   offsetof(struct cot_process, used), COT_ABI, COT_CARDS, COT_PROCESSES);
+                   offsetof(struct cot_process, used), offsetof(struct cot_process, unnoted), COT_ABI, COT_CARDS, COT_PROCESSES);
         }""")
     program = tmp_path / "layout"
     include = f"-I{ROOT / 'csrc' / 'include'}"
@@ -84,6 +84,7 @@ def test_python_and_c_agree_on_the_slot(tmp_path: Path):
         slots._CLOSED,
         slots._PEAK_AT,
         16 * 8,
+        slots._UNNOTED,
         slots.ABI,
         slots.CARDS,
         slots.PROCESSES,

@@ -162,10 +162,51 @@ def test_kill_at_random_moments_leaks_nothing(bench: Bench):
     bench.run("ok(context()); ok(alloc(2 * GIB - 256 * MIB)[0]); agree(2 * GIB)")
 
 
-def test_launches_and_allocations_are_noted(bench: Bench):
-    began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    bench.run("ok(context()); ok(alloc(MIB)[0])")
-    assert began - 2e9 < bench.usage().last_active <= time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+LAUNCHING = """
+    import time
+    ok(context())
+    module, function = c_void_p(), c_void_p()
+    ok(cuda.cuModuleLoadData(byref(module), b".version 7.0\\n.target sm_52\\n.address_size 64\\n.visible .entry k()\\n{\\nret;\\n}\\n"))
+    ok(cuda.cuModuleGetFunction(byref(function), module, b"k"))
+    def launch():
+        ok(cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None))
+    say("ready")
+"""
+
+
+def idle(bench: Bench) -> float:
+    return (time.clock_gettime_ns(time.CLOCK_MONOTONIC) - bench.usage().last_active) / 1e9
+
+
+def test_a_launch_after_a_pause_is_noted(bench: Bench):
+    program = bench.start(LAUNCHING + "    while hear(): launch(); say('launched')\n")
+    for _ in range(3):
+        time.sleep(1.2)
+        assert idle(bench) > 1
+        program.stdin.write("go\n")
+        program.stdin.flush()
+        program.stdout.readline()
+        assert idle(bench) < 1
+    program.communicate("\n")
+
+
+def test_after_a_burst_idleness_counts_from_its_end(bench: Bench):
+    """Launches of a burst leave their time open; a synchronise, or whoever looks, closes it."""
+    burst = "    for _ in range({}): launch()\n    {}\n    say('done'); hear()\n"
+    for count in (1, 5, 12, 1003):
+        program = bench.start(LAUNCHING + burst.format(count, "ok(cuda.cuCtxSynchronize())"))
+        program.stdout.readline()
+        time.sleep(1.5)
+        assert 1 < idle(bench) < 3
+        program.communicate("\n")
+    program = bench.start(LAUNCHING + burst.format(1003, "pass"))
+    program.stdout.readline()
+    assert idle(bench) < 1
+    time.sleep(1.2)
+    idle(bench)
+    time.sleep(1.2)
+    assert idle(bench) > 1
+    program.communicate("\n")
 
 
 def test_readers_see_the_grant_and_take_no_entry(bench: Bench):
