@@ -14,7 +14,6 @@ from cluster.testbed.component import LOGS, Component
 from cluster.testbed.controlplane import ControlPlane
 
 HERE = Path(__file__).parent
-NOT_RUN = pytest.StashKey[Counter[str]]()
 TIMES = pytest.StashKey[dict[str, float]]()
 
 
@@ -34,7 +33,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[NOT_RUN] = Counter()
     config.stash[TIMES] = {}
 
 
@@ -43,22 +41,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ()))
 
 
-def _unless_it_cannot(request: pytest.FixtureRequest, part: str) -> None:
+def _unless_it_cannot(part: str) -> None:
     reason = places.reasons().get(part)
     if not reason and not places.inside():
-        reason = "it runs in namespaces of its own: ask for tests/cluster alone"
+        reason = "it runs in namespaces of its own, ask for tests/cluster alone"
     if reason:
-        request.config.stash[NOT_RUN][f"tests that need the {part} did not run: {reason}"] += 1
-        pytest.skip(reason)
+        pytest.skip(f"no {part}: {reason}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for reason, count in config.stash[NOT_RUN].items():
-        terminalreporter.write_line(f"{count} {reason}", yellow=True)
+    not_run = Counter(
+        report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if _is_here(report)
+    )
+    for reason, count in not_run.items():
+        terminalreporter.write_line(f"{count} did not run: {reason.removeprefix('Skipped: ')}", yellow=True)
     for name, seconds in config.stash[TIMES].items():
         terminalreporter.write_line(f"testbed: {name} after {seconds:.1f} s")
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
         _keep_logs(terminalreporter)
+
+
+def _is_here(report: pytest.TestReport) -> bool:
+    return Path(report.fspath).parts[-2:-1] == (HERE.name,)
 
 
 def _keep_logs(terminalreporter: pytest.TerminalReporter) -> None:
@@ -70,14 +74,14 @@ def _keep_logs(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def can_run_control_plane(request: pytest.FixtureRequest) -> None:
+def can_run_control_plane() -> None:
     """For tests that start one themselves."""
-    _unless_it_cannot(request, places.CONTROL_PLANE)
+    _unless_it_cannot(places.CONTROL_PLANE)
 
 
 @pytest.fixture(scope="session")
-def can_run_kubelet(request: pytest.FixtureRequest) -> None:
-    _unless_it_cannot(request, places.KUBELET)
+def can_run_kubelet() -> None:
+    _unless_it_cannot(places.KUBELET)
 
 
 @pytest.fixture(scope="session")

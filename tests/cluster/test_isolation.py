@@ -14,7 +14,6 @@ import pytest
 from cluster.testbed import cgroups
 
 PROGRAM = Path(__file__).with_name("program.py")
-WITH_A_POD = pytest.param("cluster", marks=pytest.mark.usefixtures("can_run_kubelet"))
 pytestmark = pytest.mark.usefixtures("can_run_control_plane")
 
 
@@ -109,6 +108,13 @@ def testbeds() -> Iterator[list[Testbed]]:
         each.end()
 
 
+@pytest.fixture(params=["control-plane", "cluster"])
+def what(request: pytest.FixtureRequest) -> str:
+    if request.param == "cluster":
+        request.getfixturevalue("can_run_kubelet")
+    return str(request.param)
+
+
 def test_two_testbeds_run_side_by_side_at_the_same_addresses(testbeds: list[Testbed]):
     testbeds += [Testbed("control-plane"), Testbed("control-plane")]
     first, second = testbeds
@@ -119,7 +125,6 @@ def test_two_testbeds_run_side_by_side_at_the_same_addresses(testbeds: list[Test
     assert first.mark not in seen[second.mark]
 
 
-@pytest.mark.parametrize("what", ["control-plane", WITH_A_POD])
 def test_the_end_of_a_testbed_leaves_no_process_no_mount_and_no_cgroup(testbeds: list[Testbed], what: str):
     mounts, groups = Path("/proc/self/mountinfo").read_text(), cgroups.left()
     testbeds.append(Testbed(what))
@@ -135,7 +140,6 @@ def test_the_end_of_a_testbed_leaves_no_process_no_mount_and_no_cgroup(testbeds:
     assert cgroups.left() == groups
 
 
-@pytest.mark.parametrize("what", ["control-plane", WITH_A_POD])
 def test_a_testbed_that_is_killed_leaves_no_process(testbeds: list[Testbed], what: str):
     testbeds.append(Testbed(what))
     testbeds[0].ready()

@@ -19,7 +19,7 @@ PAUSE = "localhost/pause:local"
 CONTAINERD_CONFIG = """\
 version = 3
 root = "{folder}/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs"]
+disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs"]
 
 [plugins.'io.containerd.internal.v1.opt']
 path = "{folder}/opt"
