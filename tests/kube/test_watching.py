@@ -18,6 +18,7 @@ from kube.replay import (
     says,
     streams,
     too_old,
+    waits,
 )
 
 from cotenant.kube.credentials import StoredCredentials
@@ -210,6 +211,12 @@ async def test_a_credential_that_is_missing_for_a_while_does_not_end_the_watch(t
         await watcher.wait_until_synced(2)
         assert server.seen[0].headers["Authorization"] == "Bearer t0ken"
         task.cancel()
+
+
+async def test_a_watch_that_is_not_even_agreed_to_is_trouble():
+    answers = [listing(10), waits(30, streams())]
+    async with watching(*answers, settings=WatchSettings(silence=60.0)) as (watcher, _told, _server):
+        await until(lambda: isinstance(watcher.trouble, Unreachable), 6)  # after QUICK.request seconds
 
 
 async def test_trouble_is_over_as_soon_as_the_server_agrees_to_a_watch():

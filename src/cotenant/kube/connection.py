@@ -112,9 +112,7 @@ class Connection:
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Pieces of the body as they arrive. After `silence` seconds without any, Silent."""
         limits = aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect, sock_read=silence)
-        with self._translated(call):
-            async with asyncio.timeout(self.settings.request):
-                response = await self._respond(call, limits, {})
+        response = await self._respond(call, limits, {})
         async with response:
             yield self._pieces(call, response)
 
@@ -163,17 +161,19 @@ class Connection:
             headers["Content-Type"] = call.content_type
         if credential.token:
             headers["Authorization"] = f"Bearer {credential.token}"
+        context = self._context(credential)
         with self._translated(call):
-            return await self._opened().request(
-                call.method,
-                URL(access.server + call.path, encoded=True).with_query({**call.query, **query}),
-                data=call.body,
-                headers=headers,
-                ssl=self._context(credential),
-                server_hostname=access.server_name or None,
-                timeout=limits,
-                allow_redirects=False,
-            )
+            async with asyncio.timeout(limits.total or self.settings.request):
+                return await self._opened().request(
+                    call.method,
+                    URL(access.server + call.path, encoded=True).with_query({**call.query, **query}),
+                    data=call.body,
+                    headers=headers,
+                    ssl=context,
+                    server_hostname=access.server_name or None,
+                    timeout=limits,
+                    allow_redirects=False,
+                )
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
