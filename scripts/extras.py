@@ -2,8 +2,8 @@
 
     python scripts/extras.py test clients
 
-The package itself is installed without build isolation, so that the compiler is fetched once. That setting would
-hold for every source package among these, too; so they are installed apart.
+The package itself is installed without build isolation, so that the compiler is fetched once. That setting
+would hold for every source package among these, too; so they are installed apart.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 
 
 def main() -> None:
-    project = tomllib.loads((Path(__file__).resolve().parent.parent / "pyproject.toml").read_text())["project"]
+    file = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    extras = tomllib.loads(file.read_text())["project"]["optional-dependencies"]
     for extra in sys.argv[1:]:
-        print("\n".join(project["optional-dependencies"][extra]))
+        print("\n".join(extras[extra]))
 
 
 if __name__ == "__main__":
