@@ -92,7 +92,7 @@ async def test_quantities_that_we_refuse_it_refuses_too(client: Client, namespac
 
 
 @pytest.mark.parametrize(
-    "text", ["4Gi", "0.5Gi", ".5Ki", "5.Ki", "1E3", "2E", "1Ei", "3000m", "4000000u", "+3", "-0", "1k"]
+    "text", ["4Gi", "0.5Gi", ".5Ki", "5.Ki", "1E3", "2T", "1Pi", "3000m", "4000000u", "+3", "-0", "1k"]
 )
 async def test_quantities_that_we_take_it_takes_for_the_same(
     client: Client, namespace: str, text: str
