@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.client import Client
 from cotenant.kube.errors import KubeError
 from cotenant.kube.mutation import mutate
-from cotenant.kube.resources import PODS
+from cotenant.kube.resources import PODS, Resource
 from cotenant.kube.settings import Admission
 
 pytestmark = pytest.mark.asyncio
@@ -83,6 +84,34 @@ async def test_the_annotations_of_a_grant_have_names_that_it_takes(client: Clien
     await client.merge_patch(PODS, "it", {"metadata": {"annotations": annotations}}, namespace)
     kept = await client.get_path(PODS.path(namespace, "it"), dict[str, Any])
     assert annotations.items() <= kept["metadata"]["annotations"].items()
+
+
+QUOTAS: Resource[dict[str, Any]] = Resource(dict, "ResourceQuota", "resourcequotas")
+COUNTED = ("requests.cotenant.dev/gpu-memory", "requests.cotenant.dev/gpu", "requests.cotenant.dev/gpu-slot")
+
+
+async def test_a_quota_counts_what_the_pod_is_charged(client: Client, namespace: str) -> None:
+    """Whatever the dialect, and also where an init container is larger than all containers together."""
+    nothing = {"hard": dict.fromkeys(COUNTED, "1000Gi"), "used": dict.fromkeys(COUNTED, "0")}
+    await client.create(QUOTAS, {"metadata": {"name": "gpu"}, "spec": {"hard": nothing["hard"]}}, namespace)
+    await client.merge_patch(QUOTAS, "gpu", {"status": nothing}, namespace, subresource="status")
+    await asyncio.sleep(1)  # admission knows quotas from a cache of its own
+    memory = whole = slots = 0
+    bodies = [
+        EVERYTHING,
+        pod(container("a", memory="4Gi"), container("b", memory="6Gi"), init=[container("i", memory="20Gi")]),
+        pod(container("a"), init=[container("i", memory="3Gi")]),
+    ]
+    for number, body in enumerate(bodies):
+        mutation = mutate(body, ADMISSION, DIALECTS)
+        mutation.pod["metadata"] = {**mutation.pod["metadata"], "name": f"pod-{number}"}
+        await client.create(PODS, mutation.pod, namespace)
+        memory += mutation.demand.memory
+        whole += mutation.demand.whole
+        slots += len(mutation.demand.slots)
+    quota = await client.get_path(QUOTAS.path(namespace, "gpu"), dict[str, Any])
+    used = [parse_whole(quota["status"]["used"][name], name, "1") for name in COUNTED]
+    assert used == [memory, whole, slots]
 
 
 @pytest.mark.parametrize("text", ["4GiB", "4gi", "1.5", "1500m", "-1", "4.1Gi", "0.1", "1e-3", "x"])
