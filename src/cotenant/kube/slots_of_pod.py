@@ -121,7 +121,8 @@ def _largest(members: Sequence[ContainerDemand]) -> Demand:
     ]
     size = max(exact, default=part * gpus)
     if size > LARGEST:
-        raise BadInput(f"container {members[-1].container!r}: {size} bytes are more than there can be: ask for less")
+        holder = members[-1].container
+        raise BadInput(f"container {holder!r}: {size} bytes are more than there can be: ask for less")
     compute = max((demand.compute for demand in demands if demand.compute is not None), default=None)
     return replace(first, memory=Memory(bytes=size), gpus=gpus, compute=compute)
 
