@@ -68,7 +68,10 @@ def _is_here(report: pytest.TestReport) -> bool:
 def _keep_logs(terminalreporter: pytest.TerminalReporter) -> None:
     """They end with the testbed; after a failure somebody wants to read them."""
     if places.inside() and LOGS.exists():
-        kept = places.cache() / "logs" / (places.inside() or "")
+        all_kept = places.cache() / "logs"
+        for old in sorted(all_kept.glob("*"), key=lambda folder: folder.stat().st_mtime)[:-4]:
+            shutil.rmtree(old, ignore_errors=True)
+        kept = all_kept / (places.inside() or "")
         shutil.copytree(LOGS, kept, dirs_exist_ok=True)
         terminalreporter.write_line(f"testbed: logs of all components are in {kept}")
 

@@ -13,15 +13,16 @@ def main(what: str, mark: str) -> None:
     control_plane = ControlPlane()
     control_plane.start()
     control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": mark}})
-    if what == "cluster":
-        run_a_pod(control_plane)
+    cluster = run_a_pod(control_plane) if what == "cluster" else None
     names = [each["metadata"]["name"] for each in control_plane.api.items("/api/v1/namespaces")]
     print(json.dumps({"namespaces": names}), flush=True)
     sys.stdin.read()
+    if cluster:
+        cluster.stop()
     control_plane.stop()
 
 
-def run_a_pod(control_plane: ControlPlane) -> None:
+def run_a_pod(control_plane: ControlPlane) -> Cluster:
     cluster = Cluster(control_plane)
     cluster.start()
     control_plane.api.until("/api/v1/namespaces/default/serviceaccounts/default", lambda _: True)
@@ -33,6 +34,7 @@ def run_a_pod(control_plane: ControlPlane) -> None:
     }
     control_plane.api.create(PODS, {"metadata": {"name": "sleeper"}, "spec": {"containers": [container]}})
     control_plane.api.until(f"{PODS}/sleeper", lambda pod: pod["status"]["phase"] == "Running")
+    return cluster
 
 
 if __name__ == "__main__":

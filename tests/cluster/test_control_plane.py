@@ -77,7 +77,7 @@ class OnlyTheLast(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        names = sorted(asked["nodenames"])
+        names = sorted(asked["NodeNames"])
         refused = dict.fromkeys(names[:-1], "not the last")
         self.send_response(200)
         self.end_headers()

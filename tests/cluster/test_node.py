@@ -1,5 +1,6 @@
 """A real kubelet runs real containers from images that no registry ever saw."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -73,11 +74,23 @@ def test_a_container_is_reached_by_exec_and_outlives_the_kubelet(cluster: Cluste
     cluster.node.kubelet.kill()
     cluster.node.kubelet.start()
     cluster.node.kubelet.wait()
-    assert cluster.kubectl("exec", "-n", namespace, "server", "--", "sh", "-c", "echo $((6 * 7))") == "42\n"
+    assert _exec_once_known(cluster, "-n", namespace, "server", "--", "sh", "-c", "echo $((6 * 7))") == "42\n"
     after = cluster.api.get(path)
     assert [each["containerID"] for each in after["status"]["containerStatuses"]] == [
         each["containerID"] for each in before["status"]["containerStatuses"]
     ]
+
+
+def _exec_once_known(cluster: Cluster, *arguments: str) -> str:
+    """A kubelet that has just started does not know its pods at once."""
+    for _ in range(50):
+        try:
+            return cluster.kubectl("exec", *arguments)
+        except AssertionError as refused:
+            if "pod does not exist" not in str(refused):
+                raise
+            time.sleep(0.2)
+    raise AssertionError("the kubelet did not find its pod again in 10 s")
 
 
 def test_the_node_has_the_capacity_that_is_patched_into_its_status(

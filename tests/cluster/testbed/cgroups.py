@@ -1,5 +1,6 @@
 """A folder of the testbed's own in every cgroup hierarchy, under which its kubelet puts all pods."""
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -38,17 +39,18 @@ def _pass_controllers_on(hierarchy: Path) -> None:
 def remove(name: str, patience: float = 5.0) -> None:
     """Bottom up, since the kernel removes only empty groups; those of killed processes empty in a moment."""
     until = time.monotonic() + patience
-    for hierarchy in hierarchies():
-        while (hierarchy / name).exists():
-            for folder, _, _ in os.walk(hierarchy / name, topdown=False):
-                try:
-                    os.rmdir(folder)
-                except OSError:
-                    continue
-            if time.monotonic() > until:
-                return
-            if (hierarchy / name).exists():
-                time.sleep(0.02)
+    while _remove_once(name) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def _remove_once(name: str) -> bool:
+    """Whether something is still there."""
+    roots = [hierarchy / name for hierarchy in hierarchies()]
+    for root in roots:
+        for folder, _, _ in os.walk(root, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+    return any(root.exists() for root in roots)
 
 
 def left() -> set[str]:

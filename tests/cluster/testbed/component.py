@@ -1,6 +1,7 @@
 """One process of the testbed: started, watched until it is ready, stopped and hurt by its own pid."""
 
 import contextlib
+import http.client
 import os
 import signal
 import subprocess
@@ -11,6 +12,21 @@ from pathlib import Path
 from . import places
 
 LOGS = places.STATE / "logs"
+
+
+def answers(connection: http.client.HTTPConnection, path: str) -> Callable[[], bool]:
+    """Whether a health page says 200: what most components are ready by."""
+
+    def asked() -> bool:
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return asked
 
 
 class NotReady(Exception):
@@ -34,6 +50,8 @@ class Component:
         self.ready = ready
         self.log = LOGS / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.started = 0.0
+        """Unix time of the last start."""
 
     @property
     def pid(self) -> int:
@@ -50,6 +68,7 @@ class Component:
         if self.running:
             raise NotReady(f"{self.name} runs already, as {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.started = time.time()
         with self.log.open("ab") as log:
             environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(

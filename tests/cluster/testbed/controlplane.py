@@ -13,7 +13,7 @@ from typing import Any
 from . import places
 from .api import Api, Refused
 from .certificates import Authority, Pair
-from .component import Component
+from .component import Component, answers
 from .init import API_ADDRESS
 
 FOLDER = places.STATE / "control-plane"
@@ -41,7 +41,7 @@ class ControlPlane:
         self.service_accounts = Authority(FOLDER / "certificates", "service-accounts").pair
         self.api = self.client("admin", groups=["system:masters"])
         self.etcd = self._component(
-            "etcd", self._etcd(), _answers(http.client.HTTPConnection(ETCD), "/health")
+            "etcd", self._etcd(), answers(http.client.HTTPConnection(ETCD), "/health")
         )
         self.apiserver = self._component("kube-apiserver", self._apiserver(), self._serves)
         self.controller_manager = self._component("kube-controller-manager", self._controller_manager())
@@ -121,7 +121,7 @@ class ControlPlane:
     def _component(
         self, name: str, command: Sequence[object], ready: Callable[[], bool] | None = None
     ) -> Component:
-        return Component(name, command, ready=ready or _answers(_unverified(PORTS[name]), "/healthz"))
+        return Component(name, command, ready=ready or answers(_unverified(PORTS[name]), "/healthz"))
 
     def _serves(self) -> bool:
         try:
@@ -226,16 +226,3 @@ def _write(name: str, content: Mapping[str, Any]) -> Path:
 def _unverified(port: int) -> http.client.HTTPSConnection:
     """Health is asked of a certificate that the component made for itself at its start."""
     return http.client.HTTPSConnection("127.0.0.1", port, context=ssl._create_unverified_context(), timeout=2)
-
-
-def _answers(connection: http.client.HTTPConnection, path: str) -> Callable[[], bool]:
-    def asked() -> bool:
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    return asked

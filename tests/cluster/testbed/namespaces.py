@@ -110,5 +110,5 @@ def _sweep(folder: Path) -> None:
     for held in folder.iterdir():
         with contextlib.suppress(OSError), held.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            cgroups.remove(held.name, patience=0)
+            cgroups.remove(held.name, patience=0.2)
             held.unlink()

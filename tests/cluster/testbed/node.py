@@ -1,15 +1,17 @@
 """A real node: containerd, runc, CNI and a kubelet, under a cgroup of the testbed's own."""
 
+import http.client
 import json
 import subprocess
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from . import binaries, images, places
 from .api import Object, Refused
-from .component import Component
+from .component import Component, answers
 from .controlplane import ControlPlane
 from .init import NODE_ADDRESS
 
@@ -84,6 +86,7 @@ class Node:
             [places.binary("containerd"), "--config", config],
             ready=lambda: SOCKET.exists() and self._cri(),
         )
+        self._healthy = answers(http.client.HTTPConnection("127.0.0.1:10248", timeout=2), "/healthz")
         self.kubelet = Component("kubelet", self._kubelet(kubelet or {}), ready=self._ready)
 
     def start(self) -> None:
@@ -127,13 +130,16 @@ class Node:
             return False
 
     def _ready(self) -> bool:
+        """By its own word and by a report that is not from before its start: the last one says Ready for ever."""
+        if not self._healthy():
+            return False
         try:
             found = self._control_plane.api.get(self.path)
-        except (OSError, Refused):
+        except (OSError, http.client.HTTPException, Refused):
             return False
-        ready = any(
-            each["type"] == "Ready" and each["status"] == "True" for each in found["status"]["conditions"]
-        )
+        conditions = {each["type"]: each for each in found["status"]["conditions"]}
+        heard = datetime.fromisoformat(conditions["Ready"]["lastHeartbeatTime"]).timestamp()
+        ready = conditions["Ready"]["status"] == "True" and heard >= int(self.kubelet.started)
         return ready and not found["spec"].get("taints")
 
     def _kubelet(self, further: Mapping[str, Any]) -> list[object]:
