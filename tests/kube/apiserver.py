@@ -163,7 +163,8 @@ class ControlPlane:
             places.binary("kube-apiserver"),
             f"--etcd-servers=http://127.0.0.1:{self.client_port}",
             "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            "--advertise-address=192.0.2.1",
+            "--endpoint-reconciler-type=none",  # nobody reaches it by its service
             f"--secure-port={port}",
             "--service-cluster-ip-range=10.96.0.0/16",
             f"--tls-cert-file={self.serving.certificate}",

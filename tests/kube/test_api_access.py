@@ -1,5 +1,7 @@
 """Every way to be somebody, on a real API server."""
 
+import asyncio
+import contextlib
 import json
 import os
 
@@ -46,22 +48,18 @@ def token(client, namespace):
     """Makes tokens of a service account that may read pods."""
 
     async def token(account="reader"):
-        name = f"{namespace}-{account}"
-        if not any(a.metadata.name == account for a in (await client.list(ACCOUNTS)).items):
-            await client.create(ACCOUNTS, {"metadata": {"name": account}}, namespace)
-            role = {"kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io"}
-            subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-            binding = {"metadata": {"name": name}, "roleRef": role, "subjects": [subject]}
-            await client.apply(ROLE_BINDINGS, binding, "test")
-        tokens = Resource(
-            Generic, "TokenRequest", f"serviceaccounts/{account}/token", "authentication.k8s.io"
-        )
-        made = await client.create(
-            Resource(Generic, "TokenRequest", f"serviceaccounts/{account}/token"),
-            {"apiVersion": tokens.api_version, "spec": {"expirationSeconds": 600}},
-            namespace,
-        )
-        return made.status["token"]
+        await client.apply(ACCOUNTS, {"metadata": {"name": account}}, "test", namespace)
+        role = {
+            "kind": "ClusterRole",
+            "name": "system:kube-scheduler",
+            "apiGroup": "rbac.authorization.k8s.io",
+        }
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        binding = {"metadata": {"name": f"{namespace}-{account}"}, "roleRef": role, "subjects": [subject]}
+        await client.apply(ROLE_BINDINGS, binding, "test")
+        tokens = Resource(Generic, "TokenRequest", f"serviceaccounts/{account}/token")
+        wanted = {"apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 600}}
+        return (await client.create(tokens, wanted, namespace)).status["token"]
 
     return token
 
@@ -75,6 +73,11 @@ async def test_certificates_in_files_and_in_place(control_plane, reach):
 async def test_a_token_of_a_service_account(reach, token, namespace):
     async with reach({"token": await token()}) as client:
         assert await who(client) == f"system:serviceaccount:{namespace}:reader"
+        for _ in range(50):  # the server's authorizer learns of the new binding a moment later
+            with contextlib.suppress(Forbidden):
+                await client.list(PODS)
+                break
+            await asyncio.sleep(0.1)
         await client.list(PODS)
         with pytest.raises(Forbidden, match="create nodes forged: not allowed: nodes is forbidden"):
             await client.create(NODES, {"metadata": {"name": "forged"}})

@@ -170,7 +170,7 @@ async def test_a_node_is_given_capacity_through_its_status(client, node):
     }
     await client.merge_patch(NODES, "n1", changes, subresource="status")
     read = await client.get(NODES, "n1")
-    assert read.status.capacity == {"cotenant.dev/gpu-memory": "80Gi"}
+    assert read.status.capacity == {"cotenant.dev/gpu-memory": "85899345920"}
     assert read.metadata.annotations["cotenant.dev/gpus"] == "[]"
     assert read.status.addresses[0].address == "h"
     await client.merge_patch(NODES, "n1", {"spec": {"unschedulable": True}})

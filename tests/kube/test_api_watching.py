@@ -31,9 +31,12 @@ class Told:
     def __init__(self):
         self.changes = []
         self.state = {}
+        self.going = set()
 
     def __call__(self, change):
         meta = change.object.metadata
+        if meta.deletion_timestamp is not None and change.kind == "modified":
+            self.going.add(len(self.changes))
         self.changes.append((change.kind, meta.name, meta.uid, meta.resource_version))
         if change.kind == "added":
             assert meta.uid not in self.state, "added twice"
@@ -45,8 +48,12 @@ class Told:
             assert self.state.get(meta.uid) != meta.resource_version, "the same state told twice"
             self.state[meta.uid] = meta.resource_version
 
+    def plain(self):
+        """Without the states that only say that a deletion was asked for: a relist may jump over them."""
+        return [change for number, change in enumerate(self.changes) if number not in self.going]
+
     def short(self):
-        return [(kind, name) for kind, name, _, _ in self.changes]
+        return [(kind, name) for kind, name, _, _ in self.plain()]
 
 
 @contextlib.asynccontextmanager
@@ -85,11 +92,11 @@ async def test_changes_arrive_at_once_and_in_order(control_plane, first, client,
         await change(client, namespace, "a", "1")
         await client.delete(PODS, "a", namespace, grace_seconds=0)
         await client.create(PODS, pod("a"), namespace)
-        await until(lambda: len(told.changes) == 5)
+        await until(lambda: len(told.plain()) == 5)
         assert time.monotonic() - began < 5
         assert told.short()[1:] == [("added", "a"), ("modified", "a"), ("deleted", "a"), ("added", "a")]
-        assert told.changes[1][2] == told.changes[3][2] != told.changes[4][2]
-        assert watcher.store.named("a", namespace).metadata.uid == told.changes[4][2]
+        assert told.plain()[1][2] == told.plain()[3][2] != told.plain()[4][2]
+        assert watcher.store.named("a", namespace).metadata.uid == told.plain()[4][2]
         assert watcher.lists == 1
 
 
@@ -99,6 +106,7 @@ async def test_killed_in_the_middle_of_a_watch(control_plane, first, hurt, other
     async with watching(control_plane, first[1], namespace) as (watcher, told):
         assert sorted(told.short()) == [("added", name) for name in ("changes", "goes", "returns", "stays")]
         told.changes.clear()
+        assert not told.going
         hurt.kill()
         await change(other, namespace, "changes", "1")
         await other.delete(PODS, "goes", namespace, grace_seconds=0)
@@ -107,7 +115,7 @@ async def test_killed_in_the_middle_of_a_watch(control_plane, first, hurt, other
         await other.create(PODS, pod("comes"), namespace)
         await until(lambda: watcher.trouble is not None)
         hurt.start()
-        await until(lambda: len(told.changes) >= 5, 60)
+        await until(lambda: len(told.plain()) >= 5, 60)
         await asyncio.sleep(1)
         assert sorted(told.short()) == [
             ("added", "comes"),
@@ -119,7 +127,7 @@ async def test_killed_in_the_middle_of_a_watch(control_plane, first, hurt, other
         assert told.short().index(("deleted", "returns")) < told.short().index(("added", "returns"))
         await change(other, namespace, "stays", "1")
         await until(lambda: told.short()[-1] == ("modified", "stays"))
-        assert len(told.changes) == 6
+        assert len(told.plain()) == 6
 
 
 async def test_a_server_that_forgot_is_listed_anew_and_the_difference_told(
@@ -150,7 +158,7 @@ async def test_a_short_stall_is_waited_for(control_plane, first, hurt, other, na
         assert told.short() == []
         assert watcher.trouble is None
         hurt.signal(signal.SIGCONT)
-        await until(lambda: len(told.changes) == 2)
+        await until(lambda: len(told.plain()) == 2)
         assert told.short() == [("added", "a"), ("deleted", "a")]
         assert watcher.lists == 1
 
@@ -166,7 +174,7 @@ async def test_a_long_stall_is_noticed_and_survived(control_plane, first, hurt, 
         await until(lambda: told.short() == [("added", "goes"), ("deleted", "goes")])
         await other.create(PODS, pod("comes"), namespace)
         await until(lambda: told.short()[-1] == ("added", "comes"))
-        assert len(told.changes) == 3
+        assert len(told.plain()) == 3
 
 
 async def audit(client, namespace, version, history):
@@ -198,29 +206,30 @@ async def churn(client, namespace, random, ends):
         await asyncio.sleep(0.02)
 
 
-async def test_each_change_is_told_once_while_the_server_is_killed_and_stopped_at_random(
+async def test_each_change_is_told_once_while_the_server_is_killed_and_stopped(
     control_plane, first, hurt, other, namespace
 ):
     random, seconds = Random(7), 30
     version = (await other.list(PODS, Selection(namespace))).resource_version
-    history, kills, stops = [], 0, 0
+    history, turns = [], 0
     auditing = asyncio.create_task(audit(other, namespace, version, history))
     async with watching(control_plane, first[1], namespace) as (watcher, told):
         ends = time.monotonic() + seconds
-        changing = asyncio.create_task(churn(other, namespace, random, ends))
+        changing = asyncio.create_task(churn(other, namespace, Random(8), ends))
         while time.monotonic() < ends:
             await asyncio.sleep(random.random() * 3)
-            if random.random() < 0.4:
+            if turns % 2 == 0:
                 hurt.kill()
-                kills += 1
                 await asyncio.sleep(random.random() * 2)
+                if turns % 4 == 0:
+                    control_plane.compact()
                 hurt.start()
                 await asyncio.sleep(3)
             else:
                 hurt.signal(signal.SIGSTOP)
-                stops += 1
                 await asyncio.sleep(random.random() * 4)
                 hurt.signal(signal.SIGCONT)
+            turns += 1
         await changing
         truth = {
             p.metadata.uid: p.metadata.resource_version
@@ -230,8 +239,8 @@ async def test_each_change_is_told_once_while_the_server_is_killed_and_stopped_a
         await until(lambda: set(truth.values()) <= {version for _, _, version in history})
         assert {p.metadata.uid: p.metadata.resource_version for p in watcher.store} == truth
     auditing.cancel()
-    assert kills >= 1
-    assert stops >= 1
+    assert turns >= 2
+    assert watcher.lists >= 2
     states = {(uid, version) for kind, uid, version in history if kind != "DELETED"}
     deleted = {uid for kind, uid, _ in history if kind == "DELETED"}
     told_states = [(uid, version) for kind, _, uid, version in told.changes if kind != "deleted"]
