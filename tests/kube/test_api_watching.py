@@ -254,6 +254,4 @@ async def test_each_change_is_told_once_while_the_server_is_killed_and_stopped(
     for uid in seen:
         versions = [int(version) for told_uid, version in told_states if told_uid == uid]
         assert versions == sorted(versions)
-    print(
-        f"{len(history)} changes, {len(told.changes)} told, {kills} kills, {stops} stops, {watcher.lists} lists"
-    )
+    print(f"{len(history)} changes, {len(told.changes)} told, {turns} faults, {watcher.lists} lists")
