@@ -1,6 +1,7 @@
 """A real API server for those tests that ask for one."""
 
 import contextlib
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -50,7 +51,7 @@ def hurt(first):
     yield process
     if process.process.poll() is not None:
         process.start()
-    process.signal(18)
+    process.signal(signal.SIGCONT)
     process.wait()
 
 

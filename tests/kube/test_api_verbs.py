@@ -1,6 +1,7 @@
 """Reading and writing on a real API server: what is guarded is refused when it should be."""
 
 import asyncio
+import signal
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -238,7 +239,7 @@ async def test_leases_events_other_kinds_and_raw_objects(client, namespace):
 
 async def test_a_stopped_server_costs_no_more_than_the_calls_time(client, namespace, hurt):
     made = await client.create(PODS, pod("a"), namespace)
-    hurt.signal(19)
+    hurt.signal(signal.SIGSTOP)
     began = asyncio.get_running_loop().time()
     with pytest.raises(Unreachable) as caught:
         await client.bind("a", namespace, "n1", guard=Guard.of(made), within=1.0)
@@ -248,7 +249,7 @@ async def test_a_stopped_server_costs_no_more_than_the_calls_time(client, namesp
     )  # it lies in the server's buffers, and may happen as soon as the server wakes
     with pytest.raises(Unreachable) as caught:
         await client.get(PODS, "a", namespace, within=1.0)
-    hurt.signal(18)
+    hurt.signal(signal.SIGCONT)
     # A change of the pod is the fence: whatever is still under way is then refused.
     await client.merge_patch(PODS, "a", {"metadata": {"annotations": {"fence": "1"}}}, namespace, within=10)
     after = await client.get(PODS, "a", namespace)

@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+import logging
 import socket
 import time
+import traceback
 
 import msgspec
 import pytest
+from aiohttp import web
 from kube.replay import QUICK, client_of, fails, hangs_up, listing, pod, replaying, says, waits
 
 from cotenant.kube.access import Access
 from cotenant.kube.client import Client, Selection
 from cotenant.kube.connection import ConnectionSettings
+from cotenant.kube.credentials import StoredCredentials
 from cotenant.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -26,6 +30,7 @@ from cotenant.kube.errors import (
     Undecodable,
     Unreachable,
 )
+from cotenant.kube.material import Material
 from cotenant.kube.patches import Guard, pointer
 from cotenant.kube.resources import LEASES, NODES, PODS
 
@@ -170,6 +175,35 @@ async def test_a_server_that_does_not_answer_costs_the_calls_time_and_no_more(me
         assert caught.value.uncertain is (method == "bind")
         # The server is told as well, so that it does not go on with what nobody waits for.
         assert server.seen[0].query["timeout"] == "1s"
+
+
+def garbage():
+    """An answer that is no HTTP."""
+
+    async def answer(request):
+        request.transport.write(b"HTTP/1.1 abc nonsense\r\n\r\n")
+        await asyncio.sleep(0.05)
+        request.transport.abort()
+        return web.Response()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer", [hangs_up(), garbage(), fails(401), fails(403), fails(500), says(b"{"), waits(5, says({}))]
+)
+async def test_no_failure_shows_the_token(answer, caplog):
+    secret = "s3cr3t-t0k3n"
+    credentials = StoredCredentials(Material("users[u].user.token", data=secret.encode()))
+    with caplog.at_level(logging.DEBUG):
+        async with replaying(answer) as server, client_of(server, credentials=credentials) as client:
+            with pytest.raises(KubeError) as caught:
+                await client.create(PODS, pod("a", 1), "web", within=0.5)
+            assert secret not in repr(client)
+        assert server.seen[0].headers["Authorization"] == f"Bearer {secret}"
+    assert secret not in "".join(traceback.format_exception(caught.value))
+    assert secret not in repr(caught.value)
+    assert secret not in caplog.text
 
 
 async def test_connections_are_used_again():
