@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench clean
+.PHONY: help run test testbed cluster lint format bench clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,8 +14,19 @@ help:  ## list these targets
 run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulated cards
 	$(BIN)/cotenant demo
 
-test: $(VENV)/.test  ## all tests
-	$(BIN)/python -m pytest tests --ignore tests/cluster
+# Those on a real API server join `test` when the cluster's side does something with it.
+ON_API_SERVER := tests/kube/test_api_access.py tests/kube/test_api_lease.py tests/kube/test_api_verbs.py \
+  tests/kube/test_api_watching.py tests/kube/test_mutation_on_api_server.py
+
+test: $(VENV)/.test  ## all tests of one machine
+	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/cluster $(ON_API_SERVER))
+
+testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
+	PYTHONPATH=tests $(BIN)/python -m cluster.testbed build
+
+cluster: testbed  ## the tests on a real Kubernetes
+	$(BIN)/python -m pytest $(ON_API_SERVER)
+	$(BIN)/python -m pytest tests/cluster
 
 lint: $(VENV)/.lint  ## ruff, mypy --strict, import contracts, clang-format
 	$(BIN)/ruff check .
