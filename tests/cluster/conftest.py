@@ -150,15 +150,8 @@ def _hollow_kubelet(control_plane: ControlPlane) -> Iterator[Component]:
 @pytest.fixture
 def hollow_nodes(api: Api, _hollow_kubelet: Component) -> Iterator[MakeNodes]:
     """Adds nodes (see testbed/hollow.py) whose pods run as soon as they are bound; they go with the test."""
-    names: list[str] = []
-
-    def add(nodes: Iterable[Object]) -> None:
-        made = list(nodes)
-        names.extend(each["metadata"]["name"] for each in made)
-        hollow.add(api, made)
-
-    yield add
-    hollow.remove(api, names)
+    yield lambda nodes: hollow.add(api, nodes)
+    hollow.clear(api)
 
 
 def pytest_report_header() -> list[str]:

@@ -102,7 +102,7 @@ class Api:
                 self.close()
             else:
                 return answer
-        self._local.connection = http.client.HTTPSConnection(self._host, context=self._context, timeout=30)
+        self._local.connection = http.client.HTTPSConnection(self._host, context=self._context, timeout=120)
         self._local.connection.request(method, target, body, headers)
         fresh: http.client.HTTPResponse = self._local.connection.getresponse()
         return fresh

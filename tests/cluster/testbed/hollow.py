@@ -13,6 +13,9 @@ PREFIX = "hollow-"
 THREADS = 8
 T = TypeVar("T")
 NODES = "/api/v1/nodes"
+MARK = "testbed.cotenant.dev/hollow"
+LABELS = {MARK: "", "kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"}
+"""With the old name of the system too, or a controller adds it to each node by a patch."""
 
 
 def node(
@@ -40,7 +43,7 @@ def node(
         "lastHeartbeatTime": now,
         "lastTransitionTime": now,
     }
-    named = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})}
+    named = {"kubernetes.io/hostname": name, **LABELS, **(labels or {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -50,11 +53,10 @@ def node(
 
 
 def add(api: Api, nodes: Iterable[Object]) -> None:
-    """Taken in by the scheduler from the first moment: the taint that every new node gets is taken off here."""
+    """One request a node: the control plane gives new nodes no taint that a controller would have to take off."""
 
     def make(each: Object) -> None:
         api.create(NODES, each)
-        api.patch(f"{NODES}/{each['metadata']['name']}", {"spec": {"taints": None}})
 
     _at_once(make, list(nodes))
 
@@ -75,6 +77,11 @@ def remove(api: Api, names: Iterable[str]) -> None:
                 raise
 
     _at_once(drop, list(names))
+
+
+def clear(api: Api) -> None:
+    """All of them, in one request."""
+    api.request("DELETE", NODES, query={"labelSelector": MARK})
 
 
 def _at_once(act: Callable[[T], None], things: Sequence[T]) -> None:
