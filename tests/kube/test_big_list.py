@@ -1,9 +1,8 @@
-"""What the first list of a big cluster costs: the scheduler cannot start before it is read."""
+"""The first list of a big cluster, page by page: the scheduler cannot start before it is read."""
 
 import asyncio
 import json
 import threading
-import time
 
 import pytest
 from aiohttp import web
@@ -14,8 +13,6 @@ from cotenant.kube.resources import PODS
 from cotenant.kube.watching import Watcher
 
 PODS_IN_CLUSTER = 10_000
-MOST_CPU = 0.5
-"""Seconds for all of it; measured about a third of that."""
 
 
 def realistic_pod(n):
@@ -141,19 +138,13 @@ def big_cluster():
 
 
 @pytest.mark.asyncio
-async def test_ten_thousand_pods_are_listed_and_told_in_well_under_half_a_second(big_cluster):
-    costs = []
-    for _ in range(3):
-        async with Client(Access(big_cluster)) as client:
-            watcher, told = Watcher(client, PODS), []
-            watcher.store.subscribe(told.append)
-            began = time.thread_time()
-            task = asyncio.create_task(watcher.run())
-            await watcher.wait_until_synced(30)
-            costs.append(time.thread_time() - began)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            assert len(told) == len(watcher.store) == PODS_IN_CLUSTER
-            assert watcher.store.named("model-server-9999", "team-49").spec.node_name == "node-499"
-    assert min(costs) < MOST_CPU, costs
-    print(f"10,000 pods: {min(costs):.3f} CPU s")
+async def test_ten_thousand_pods_are_listed_and_told_once_each(big_cluster):
+    async with Client(Access(big_cluster)) as client:
+        watcher, told = Watcher(client, PODS), []
+        watcher.store.subscribe(told.append)
+        task = asyncio.create_task(watcher.run())
+        await watcher.wait_until_synced(30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert len(told) == len(watcher.store) == PODS_IN_CLUSTER
+        assert watcher.store.named("model-server-9999", "team-49").spec.node_name == "node-499"
