@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -50,19 +49,10 @@ def _unless_it_cannot(part: str) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    not_run = Counter(
-        report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()) if _is_here(report)
-    )
-    for reason, count in not_run.items():
-        terminalreporter.write_line(f"{count} did not run: {reason.removeprefix('Skipped: ')}", yellow=True)
     for name, seconds in config.stash[TIMES].items():
         terminalreporter.write_line(f"testbed: {name} after {seconds:.1f} s")
     if terminalreporter.stats.get("failed") or terminalreporter.stats.get("error"):
         _keep_logs(terminalreporter)
-
-
-def _is_here(report: pytest.TestReport) -> bool:
-    return Path(report.fspath).parts[-2:-1] == (HERE.name,)
 
 
 def _keep_logs(terminalreporter: pytest.TerminalReporter) -> None:

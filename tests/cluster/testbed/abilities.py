@@ -35,8 +35,8 @@ def _no_containers() -> str | None:
     found = cgroups.hierarchies()
     if not found:
         return "no cgroup hierarchy is mounted"
-    refused = [str(folder) for folder in found if os.statvfs(folder).f_flag & os.ST_RDONLY]
-    return f"cgroups are read-only: {', '.join(refused)}" if refused else None
+    refused = [str(folder) for folder in found if not os.access(folder, os.W_OK)]
+    return f"no right to make cgroups in {', '.join(refused)}" if refused else None
 
 
 def _missing(build: binaries.Builder) -> str | None:

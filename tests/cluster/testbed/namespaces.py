@@ -44,7 +44,7 @@ def refusal() -> str | None:
 
 def run(command: Sequence[str], reasons: Mapping[str, str], *, cwd: Path | None = None) -> int:
     """The command's exit code, or 128 + the signal that ended it."""
-    with _name() as name:
+    with _name(cgroup=places.KUBELET not in reasons) as name:
         told = {places.INSIDE: name, places.REASONS: json.dumps(dict(reasons)), "PYTHONPATH": _python_path()}
         environment = {**os.environ, **told}
         process = subprocess.Popen(
@@ -85,7 +85,7 @@ def _signals_passed_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _name() -> Iterator[str]:
+def _name(*, cgroup: bool) -> Iterator[str]:
     """A name held by a lock for as long as this process lives, so that a later run knows what is left over."""
     folder = places.cache() / "running"
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,13 +95,12 @@ def _name() -> Iterator[str]:
             fcntl.flock(all_names, fcntl.LOCK_EX)
             fcntl.flock(lock, fcntl.LOCK_EX)
             _sweep(folder)
-        root = os.geteuid() == 0
-        if root:
+        if cgroup:
             cgroups.make(name)
         try:
             yield name
         finally:
-            if root:
+            if cgroup:
                 cgroups.remove(name)
             (folder / name).unlink(missing_ok=True)
 
