@@ -1,13 +1,15 @@
 """The control plane stands, schedules on hollow nodes, obeys an extender, and lives on when a part of it is killed."""
 
+import http.client
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from cluster.testbed import hollow, places
+from cluster.testbed import binaries, hollow, places
 from cluster.testbed.api import Api, Object, Refused
+from cluster.testbed.component import Component, answers
 from cluster.testbed.controlplane import ControlPlane
 
 GPU_MEMORY = "cotenant.dev/gpu-memory"
@@ -110,6 +112,51 @@ def test_the_scheduler_asks_the_extender_that_it_is_configured_with(
     for number in range(3):
         seen = api.until(f"{pods}/pod-{number}", lambda each: each["spec"].get("nodeName"))
         assert seen["spec"]["nodeName"] == "hollow-e"
+
+
+@pytest.fixture
+def schedule_with_null_extender(control_plane: ControlPlane) -> Iterator[Callable[[list[str]], None]]:
+    started: list[Component] = []
+
+    def start(groups: list[str]) -> None:
+        pair = control_plane.credentials("null-extender", groups)
+        trusted = control_plane.authority.pair.certificate
+        flags = [f"-ca={trusted}", f"-certificate={pair.certificate}", f"-key={pair.key}"]
+        ready = answers(http.client.HTTPConnection("127.0.0.1:8888"), "/healthz")
+        started.append(Component("null-extender", [binaries.null_extender(), *flags], ready=ready))
+        started[0].start()
+        started[0].wait()
+        verbs = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "bindVerb": "bind"}
+        extender = {"urlPrefix": "http://127.0.0.1:8888", "nodeCacheCapable": True, "weight": 1, **verbs}
+        control_plane.schedule_with(extenders=[extender])
+
+    yield start
+    started[0].stop()
+    control_plane.schedule_with()
+
+
+def test_the_null_extender_binds(api: Api, namespace: str, hollow_nodes, schedule_with_null_extender):
+    schedule_with_null_extender(["system:masters"])
+    hollow_nodes([hollow.node(f"hollow-{letter}") for letter in "ab"])
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    api.create(pods, pod("bound"))
+    api.until(f"{pods}/bound", lambda seen: seen["status"]["phase"] == "Running")
+
+
+def test_without_rights_the_null_extender_cannot_bind_so_nobody_else_does(
+    api: Api, namespace: str, hollow_nodes, schedule_with_null_extender
+):
+    schedule_with_null_extender([])
+    hollow_nodes([hollow.node("hollow-a")])
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    api.create(pods, pod("unbound"))
+    seen = api.until(f"{pods}/unbound", lambda each: "null-extender" in " ".join(_conditions(each)))
+    assert "cannot create resource" in " ".join(_conditions(seen))
+    assert "nodeName" not in seen["spec"]
+
+
+def _conditions(seen: Object) -> list[str]:
+    return [each.get("message", "") for each in seen["status"].get("conditions", [])]
 
 
 def test_a_killed_api_server_comes_back_with_all_it_knew(

@@ -27,7 +27,7 @@ def kubernetes() -> None:
     if not (folder / "kube").exists():
         with _alone():
             if not (folder / "kube").exists():
-                compile_into(folder, _kubernetes(places.version()), go((1, 26)))
+                compile_into(folder, _kubernetes(places.version()), go())
     for name in places.COMPONENTS:
         if not (folder / name).is_symlink():
             (folder / name).symlink_to("kube")
@@ -51,14 +51,14 @@ def runtime() -> None:
     folder = places.runtime_folder()
     if not all((folder / name).exists() for name in places.RUNTIME):
         with _alone():
-            compile_into(folder, _runtime(), go((1, 26)))
+            compile_into(folder, _runtime(), go())
     if not (folder / "runc").exists():
         found = shutil.which("runc")
         if found:
             (folder / "runc").symlink_to(found)
         else:
             with _alone():
-                compile_into(folder, _runc(folder), go((1, 26)))
+                compile_into(folder, _runc(folder), go())
 
 
 def _runtime() -> Build:
@@ -153,7 +153,7 @@ def null_extender() -> Path:
     if not built.exists():
         module = places.GO_MODULES / "nullextender"
         with _alone():
-            compile_into(places.cache(), Build("null extender", module, {built.name: "."}, 0.2), go((1, 22)))
+            compile_into(places.cache(), Build("null extender", module, {built.name: "."}, 0.2), go())
     return built
 
 

@@ -16,7 +16,7 @@ MODULE = places.GO_MODULES / "kubernetes"
 
 
 def write(version: str) -> Path:
-    program = str(go((1, 26)))
+    program = str(go())
     asked = [program, "mod", "download", "-json", f"k8s.io/kubernetes@v{version}"]
     answer = subprocess.run(asked, check=True, cwd=MODULE, capture_output=True, text=True).stdout
     original = Path(json.loads(answer)["GoMod"]).read_text()

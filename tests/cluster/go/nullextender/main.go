@@ -70,6 +70,7 @@ func main() {
 			answer(w, bound{Error: bind(client, *server, asked)})
 		}
 	})
+	http.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	log.Fatal(http.ListenAndServe(*address, nil))
 }
 
