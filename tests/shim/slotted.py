@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 from cotenant.hardware import libraries, slots, standin
@@ -63,6 +65,18 @@ class Bench:
         assert process.stdout is not None
         assert process.stdout.readline(), "the program ended before it said a word"
         return process
+
+    def stop(self, process: subprocess.Popen[str]) -> None:
+        """SIGSTOP at any instruction but inside the stand-in's own lock: a real driver's locks are the kernel's,
+        and no signal stops anybody there.
+        """
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            if not self.cards.is_locked(self.uuid):
+                return
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.001)
 
     def usage(self) -> slots.Usage:
         return slots.read_usage(self.slot)

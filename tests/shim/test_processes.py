@@ -127,7 +127,7 @@ def test_a_stopped_process_makes_nobody_wait(bench: Bench):
                 free(address)
     """)
     for _ in range(5):
-        program.send_signal(signal.SIGSTOP)
+        bench.stop(program)
         bench.run("""
             import time
             began = time.monotonic()

@@ -180,6 +180,13 @@ class StandIn:
         """Bytes that living processes hold on this card."""
         return self._card(self._index(uuid)).used
 
+    def is_locked(self, uuid: str) -> bool:
+        """Whether some process is inside the stand-in's own lock of this card at this moment.
+
+        A process that is stopped there keeps the others waiting, which no real driver does.
+        """
+        return any(self._state.card[self._index(uuid)].lock[:4])
+
     def processes(self) -> tuple[StandInProcess, ...]:
         """Living processes that hold memory on a card."""
         found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
