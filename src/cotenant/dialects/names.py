@@ -18,6 +18,11 @@ ENFORCE = f"{DOMAIN}/enforce"
 GRANT = f"{DOMAIN}/grant"
 RETRY = f"{DOMAIN}/retry"
 
+GPUS = f"{DOMAIN}/gpus"
+"""On nodes, by the agent: the cards one by one."""
+DRAINED = f"{DOMAIN}/drained"
+"""On nodes, by people: UUIDs of cards that take no new grant."""
+
 _GPU_COUNT = f"gpu-count.{DOMAIN}/"
 _DEVICES = f"devices.{DOMAIN}/"
 _COMPUTE = f"compute.{DOMAIN}/"
