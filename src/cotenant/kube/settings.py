@@ -59,11 +59,17 @@ class Admission:
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """Where the server is reached, by the API server and by kube-scheduler."""
+
+    address: str = ""
+    """The address that it listens on and that it tells others; empty: all addresses, told as $POD_IP."""
+
+
+@dataclass(frozen=True, slots=True)
 class Webhook:
     """Where the API server finds the webhook, and its certificate."""
 
-    address: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside itself
-    """The address it listens on."""
     port: Port = 8443
     """The port it listens on."""
     service: str = "cotenant-webhook"
@@ -74,12 +80,14 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """Where kube-scheduler finds the extender."""
+    """Where kube-scheduler finds the extender. Only on a loopback address it speaks without TLS."""
 
-    address: str = "0.0.0.0"  # noqa: S104 - a pod is reached from outside itself
-    """The address it listens on."""
-    port: Port = 8888
-    """The port it listens on; metrics and the dashboard are served here too."""
+    port: Port = 8444
+    """The port it listens on."""
+    service: str = "cotenant-extender"
+    """The Service, without a selector, whose only endpoint is the leader; its DNS name stands in the
+    certificate.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +106,8 @@ class Leader:
 
     lease: str = "cotenant-server"
     """The Lease, in the namespace above, that the leader holds."""
-    duration: Seconds = 15.0
+    duration: Annotated[float, Duration(least=5)] = 10.0
     """A leader that has not renewed its lease for so long is followed by another."""
-    renew_deadline: Seconds = 10.0
-    """A leader that could not renew for so long stops leading: before another may begin."""
-    retry: Interval = 2.0
-    """Time between attempts to take or renew the lease."""
-
-    def __post_init__(self) -> None:
-        if not self.retry < self.renew_deadline < self.duration:
-            raise BadInput(
-                f"duration: the three times must grow: retry {self.retry:g}s, renew_deadline "
-                f"{self.renew_deadline:g}s, duration {self.duration:g}s"
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +144,8 @@ class Settings:
     """The least important messages that are logged."""
     admission: Admission = field(default_factory=Admission)
     """What the webhook does with GPU pods."""
+    server: Server = field(default_factory=Server)
+    """Where the server is reached, by the API server and by kube-scheduler."""
     webhook: Webhook = field(default_factory=Webhook)
     """Where the API server finds the webhook, and its certificate."""
     extender: Extender = field(default_factory=Extender)
