@@ -28,6 +28,10 @@ _DEVICES = f"devices.{DOMAIN}/"
 _COMPUTE = f"compute.{DOMAIN}/"
 _CARD_MEMORY = f"card-memory.{DOMAIN}/"
 
+SERVER_ONLY = (GRANT, RETRY)
+SERVER_ONLY_PREFIXES = (_DEVICES, _COMPUTE, _CARD_MEMORY)
+"""Annotations of pods that only the server writes: by name, and by how their names begin."""
+
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 """What NVIDIA's container runtime reads; an empty or missing one shows no card."""
 
@@ -65,4 +69,4 @@ def counted_container(annotation: str) -> str | None:
 
 def only_server_writes(annotation: str) -> bool:
     """Whether a pod that brings this along is pretending to have been granted something."""
-    return annotation in {GRANT, RETRY} or annotation.startswith((_DEVICES, _COMPUTE, _CARD_MEMORY))
+    return annotation in SERVER_ONLY or annotation.startswith(SERVER_ONLY_PREFIXES)

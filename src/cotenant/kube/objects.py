@@ -203,6 +203,31 @@ class Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     reporting_component: str = ""
 
 
+class Secret(msgspec.Struct, frozen=True, gc=False):
+    """`data` is base64. Not shown: a Secret must not get into a log by way of a message."""
+
+    metadata: Meta = Meta()
+    data: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"Secret({self.metadata.namespace}/{self.metadata.name})"
+
+
+class WebhookClientConfig(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    ca_bundle: str = ""
+    """PEM certificates, in base64."""
+
+
+class MutatingWebhook(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    client_config: WebhookClientConfig = WebhookClientConfig()
+
+
+class MutatingWebhookConfiguration(msgspec.Struct, frozen=True, gc=False):
+    metadata: Meta = Meta()
+    webhooks: tuple[MutatingWebhook, ...] = ()
+
+
 class Generic(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """Any object with typed metadata; what its kind says is left as it came."""
 

@@ -91,3 +91,11 @@ LEASES = Resource(objects.Lease, "Lease", "leases", group="coordination.k8s.io")
 EVENTS = Resource(objects.Event, "Event", "events")
 NAMESPACES = Resource(objects.Generic, "Namespace", "namespaces", namespaced=False)
 CONFIG_MAPS = Resource(objects.Generic, "ConfigMap", "configmaps")
+SECRETS = Resource(objects.Secret, "Secret", "secrets")
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    objects.MutatingWebhookConfiguration,
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    group="admissionregistration.k8s.io",
+    namespaced=False,
+)

@@ -24,11 +24,11 @@ def client_context(authority: bytes, verify: bool, certificate: bytes, key: byte
     else:
         context.load_default_certs()
     if certificate:
-        _load_pair(context, certificate, key)
+        load_pair(context, certificate, key)
     return context
 
 
-def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Through memory that has no name: OpenSSL wants files, and a private key must not get onto a disk."""
     descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)
     try:
