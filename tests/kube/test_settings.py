@@ -137,6 +137,14 @@ def test_variables_of_others_are_not_settings() -> None:
         ("[webhook]\nport = 0", "webhook.port: 0 is not from 1 to 65535"),
         ("[webhook]\nport = 70000", "webhook.port: 70000 is not from 1 to 65535"),
         ('[webhook]\nport = "8443"', "webhook.port: '8443' is not a whole number"),
+        (
+            '[webhook]\ncertificate_lifetime = "365d"\nauthority_lifetime = "700d"',
+            "webhook.authority_lifetime: it must be at least ten times certificate_lifetime",
+        ),
+        (
+            '[webhook]\nextra_names = ["ok.example", "a b"]',
+            "webhook.extra_names: 'a b' is neither a DNS name",
+        ),
         ("namespace = 1", "namespace: 1 is not a text"),
         ('namespace = ""', "namespace: a name is needed"),
         ('[admission]\nscheduler = ""', "admission.scheduler: a name is needed"),

@@ -6,7 +6,9 @@ a good one. `settings_file` reads them, `settings_reference` prints them with th
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Annotated, Literal
 
 from cotenant.core.errors import BadInput
@@ -76,6 +78,19 @@ class Webhook:
     """The Service in front of it; its DNS name stands in the certificate."""
     certificate_lifetime: Annotated[float, Duration(least=600)] = 90 * 86400.0
     """How long a certificate is good for; it is renewed when a third of that is left."""
+    authority_lifetime: Annotated[float, Duration(least=6000)] = 3650 * 86400.0
+    """How long the authority that signs them is good for. Its successor is trusted from when a third of that
+    is left, and signs from when a sixth is left: kube-scheduler must start anew once in between.
+    """
+    extra_names: tuple[str, ...] = ()
+    """DNS names and IP addresses that stand in the certificate besides those of the Services."""
+
+    def __post_init__(self) -> None:
+        if self.authority_lifetime < 10 * self.certificate_lifetime:
+            raise BadInput("authority_lifetime: it must be at least ten times certificate_lifetime")
+        for name in self.extra_names:
+            if not _is_address(name) and not _DNS_NAME.fullmatch(name):
+                raise BadInput(f"extra_names: {name!a} is neither a DNS name nor an IP address")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +177,16 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.namespace:
             raise BadInput("namespace: a name is needed, such as cotenant-system")
+
+
+_DNS_NAME = re.compile(
+    r"(?=.{1,253}\Z)(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
+)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
