@@ -102,14 +102,40 @@ class Nvml:
         return Readings(tuple(cards), tuple(lost))
 
     def faults(self, timeout: float) -> Iterator[Fault]:
-        """XID events on all cards from now on; ends when none has come for that many seconds."""
+        """XID events on all cards from now on; ends when none has come for that many seconds, NoDriver when
+        the driver is gone.
+        """
         self._start()
-        events = pynvml.nvmlEventSetCreate()
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            with contextlib.suppress(pynvml.NVMLError):  # a card without events, or one that is lost already
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
-        return _faults(events, timeout)
+        uuids: dict[int | None, str] = {}
+        try:
+            events = pynvml.nvmlEventSetCreate()
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                # a card without events, or one that is lost already
+                with contextlib.suppress(pynvml.NVMLError):
+                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                    uuids[_address(handle)] = _text(pynvml.nvmlDeviceGetUUID(handle))
+                    pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        except pynvml.NVMLError as error:
+            self.close()
+            raise NoDriver(f"faults of the cards cannot be heard: NVML says {str(error)!r}") from None
+        return self._faults(events, timeout, uuids)
+
+    def _faults(self, events: Any, timeout: float, uuids: Mapping[int | None, str]) -> Iterator[Fault]:
+        """Cards go by the UUID that they told before: one that has failed may not tell it any more."""
+        try:
+            while True:
+                event = pynvml.nvmlEventSetWait_v2(events, int(timeout * 1000))
+                uuid = uuids.get(_address(event.device))
+                if event.eventData not in FAULTS_OF_PROGRAMS and uuid is not None:
+                    yield Fault(uuid, event.eventData)
+        except pynvml.NVMLError_Timeout:
+            return
+        except pynvml.NVMLError as error:
+            self.close()
+            raise NoDriver(f"faults of the cards cannot be heard: NVML says {str(error)!r}") from None
+        finally:
+            with contextlib.suppress(pynvml.NVMLError):
+                pynvml.nvmlEventSetFree(events)
 
     def close(self) -> None:
         if self._ready:
@@ -134,17 +160,9 @@ class Nvml:
         self._ready = True
 
 
-def _faults(events: Any, timeout: float) -> Iterator[Fault]:
-    try:
-        while True:
-            try:
-                event = pynvml.nvmlEventSetWait_v2(events, int(timeout * 1000))
-            except pynvml.NVMLError_Timeout:
-                return
-            if event.eventData not in FAULTS_OF_PROGRAMS:
-                yield Fault(_text(pynvml.nvmlDeviceGetUUID(event.device)), event.eventData)
-    finally:
-        pynvml.nvmlEventSetFree(events)
+def _address(handle: Any) -> int | None:
+    """What tells one handle from another."""
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def with_known(
