@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -79,15 +78,7 @@ def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
         store=Store(place),
         cards=Nvml(libraries.standin_nvml(), {"COTENANT_STANDIN": str(place.standin)}),
         shim=libraries.shim(),
-        context_bytes=_context_bytes(place.standin),
+        context_bytes=standin.context_bytes(place.standin),
         patience=patience,
         card_environment={**cards, "COTENANT_SIMULATE": spec},
     )
-
-
-def _context_bytes(state: Path) -> int:
-    from cotenant.hardware.standin_layout import Card, State
-
-    with state.open("rb") as file:
-        file.seek(State.card.offset + Card.context_bytes.offset)
-        return int.from_bytes(file.read(8), "little")

@@ -23,7 +23,16 @@ from cotenant.hardware import libraries, standin_layout
 from cotenant.hardware.standin_models import MIB, Model
 from cotenant.hardware.standin_spec import CardSpec, parse_spec
 
-__all__ = ["CardSpec", "StandIn", "StandInCard", "StandInProcess", "create", "environment", "parse_spec"]
+__all__ = [
+    "CardSpec",
+    "StandIn",
+    "StandInCard",
+    "StandInProcess",
+    "context_bytes",
+    "create",
+    "environment",
+    "parse_spec",
+]
 
 CONTEXT_BYTES = 256 * MIB
 LAUNCH_SECONDS = 20e-6
@@ -157,6 +166,13 @@ def environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
     before = base.get("LD_LIBRARY_PATH", "")
     folders = [folder, *(f for f in before.split(":") if f and f != folder)]
     return {**base, VARIABLE: str(path), "LD_LIBRARY_PATH": ":".join(folders)}
+
+
+def context_bytes(path: Path) -> int:
+    """What a context costs on these cards."""
+    with path.open("rb") as file:
+        file.seek(standin_layout.State.card.offset + standin_layout.Card.context_bytes.offset)
+        return int.from_bytes(file.read(8), "little")
 
 
 class StandIn:
