@@ -57,6 +57,8 @@ class NodeGpus(msgspec.Struct, frozen=True, omit_defaults=True):
     """The strongest that the node offers: `driver`, `shim` or `watch`."""
     mps: bool = False
     """Whether shares of compute are enforced."""
+    resources: tuple[str, ...] = ()
+    """What the agent put into the node's capacity: only that it may take away again."""
 
 
 NONE = NodeGpus(VERSION, ())
