@@ -11,10 +11,11 @@ def build() -> int:
     reasons = abilities.prepare()
     for part, reason in reasons.items():
         print(f"testbed: the {part} will not run here: {reason}")
-    try:
-        binaries.null_extender()
-    except CannotBuild as why:
-        print(f"testbed: no null extender: {why}")
+    for name, other in {"null extender": binaries.null_extender, "Helm": binaries.helm}.items():
+        try:
+            other()
+        except CannotBuild as why:
+            print(f"testbed: no {name}: {why}")
     ready = [part for part in (places.CONTROL_PLANE, places.KUBELET) if part not in reasons]
     print(
         f"testbed: {', '.join(ready) or 'nothing'} ready in {places.cache()} (Kubernetes {places.version()})"

@@ -147,6 +147,26 @@ def pause() -> Path:
     return built
 
 
+def helm() -> Path:
+    """Helm, for the chart's tests and for the manifests that are rendered from it."""
+    built = places.helm()
+    if not built.exists():
+        with _alone():
+            if not built.exists():
+                compile_into(built.parent, _helm(), go())
+    return built
+
+
+def _helm() -> Build:
+    return Build(
+        title=f"Helm {places.HELM}",
+        module=places.GO_MODULES / "helm",
+        packages={"helm": "helm.sh/helm/v3/cmd/helm"},
+        cpu_minutes=6,
+        ldflags=f"-s -w -X helm.sh/helm/v3/internal/version.version=v{places.HELM}",
+    )
+
+
 def null_extender() -> Path:
     """The extender that says yes to everything: what a benchmark measures ours against."""
     built = places.cache() / "nullextender"

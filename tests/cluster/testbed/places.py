@@ -8,6 +8,7 @@ from pathlib import Path
 KUBERNETES = ("1.37.1", "1.34.4")
 CONTAINERD = "2.3.7"
 RUNC = "1.5.2"
+HELM = "3.21.4"
 GO_WHEEL = "1.27.3"
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -64,6 +65,10 @@ def kubernetes_folder() -> Path:
 
 def runtime_folder() -> Path:
     return cache() / f"containerd-{CONTAINERD}"
+
+
+def helm() -> Path:
+    return cache() / f"helm-{HELM}" / "helm"
 
 
 def binary(name: str) -> Path:
