@@ -1,0 +1,1 @@
+"""The node's side: what `cotenant agent` does on each GPU node."""
