@@ -49,6 +49,21 @@ _FLOCK = "hhqqi"
 _OUT_OF_THE_WAY = 200
 
 
+class Modes(NamedTuple):
+    """Who may do what with the files of a slot, as the file system tells."""
+
+    folder: int
+    usage: int
+    limits: int
+
+
+PRIVATE = Modes(0o700, 0o600, 0o600)
+SHARED = Modes(0o777, 0o666, 0o666)
+"""For all users of a machine: everybody must be able to reap, and so to lock and delete, what others left."""
+MOUNTED = Modes(0o755, 0o666, 0o644)
+"""For a container: whatever user its processes are, they count in `usage` and only read `limits`."""
+
+
 class SlotUnusable(CotenantError):
     """The slot's files are missing, damaged or of another version."""
 
@@ -111,18 +126,14 @@ def decode(data: bytes) -> Limits:
     return Limits(_text(owner), MODES[mode], tuple(cards), granule)
 
 
-def create(folder: Path, limits: Limits, *, shared: bool = False) -> None:
-    """Make the slot. `limits` comes last: a slot without it does not exist for the shim.
-
-    In a folder for all users everybody must be able to reap, and so to lock and delete, what others left
-    behind.
-    """
+def create(folder: Path, limits: Limits, *, modes: Modes = PRIVATE) -> None:
+    """Make the slot. `limits` comes last: a slot without it does not exist for the shim."""
     data = encode(limits)
     folder.mkdir(parents=True)
-    folder.chmod(0o777 if shared else 0o700)
+    folder.chmod(modes.folder)
     head = struct.pack("<8sII64s", b"COTUSAGE", ABI, PROCESSES, limits.owner.encode())
-    _write(folder / "usage", head, _USAGE_SIZE, 0o666 if shared else 0o600)
-    _write(folder / "limits", data, len(data), 0o666 if shared else 0o600)
+    _write(folder / "usage", head, _USAGE_SIZE, modes.usage)
+    _write(folder / "limits", data, len(data), modes.limits)
 
 
 def read_limits(folder: Path) -> Limits:

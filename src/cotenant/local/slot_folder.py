@@ -34,7 +34,8 @@ def limits_of(job: Job, context_bytes: int) -> slots.Limits:
 
 def make(home: Home, job: Job, context_bytes: int) -> None:
     try:
-        slots.create(job.slot, limits_of(job, context_bytes), shared=home.shared)
+        modes = slots.SHARED if home.shared else slots.PRIVATE
+        slots.create(job.slot, limits_of(job, context_bytes), modes=modes)
         write_record(job)
     except OSError as error:
         raise slots.SlotUnusable(f"the slot {job.slot} cannot be made: {error.strerror}") from None
