@@ -288,3 +288,14 @@ async def test_nothing_at_all_is_a_list_too():
         await w.wait_until_synced(2)
         assert len(w.store) == 0
         assert told == []
+
+
+async def test_a_list_that_is_asked_for_is_newer_than_the_question():
+    hang = streams(end="hang")
+    lists = [listing("10", pod("a", 1)), listing("20", pod("b", 15))]
+    async with watching(lists[0], hang, lists[1], streams(end="hang")) as (watcher, told, server):
+        await watcher.wait_until_synced(5)
+        await watcher.relist()
+        assert [each.metadata.name for each in watcher.store] == ["b"]
+        assert told == [("added", "a", "1"), ("deleted", "a", "1"), ("added", "b", "15")]
+        assert watcher.lists == 2

@@ -68,6 +68,10 @@ class Watcher(Generic[T]):
     lists: int = field(default=0, init=False)
     """How often everything was listed."""
     _position: str = field(default="", init=False)
+    _following: asyncio.Future[None] | None = field(default=None, init=False, repr=False)
+    _wanted: int = field(default=0, init=False)
+    _had: int = field(default=0, init=False)
+    _listed: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
     _synced: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
 
     @property
@@ -84,6 +88,17 @@ class Watcher(Generic[T]):
             problem = self.trouble or Unreachable(f"list {self.resource.plural}: not listed in {within} s")
             raise problem from None
 
+    async def relist(self) -> None:
+        """List everything anew; when this returns, the store shows a state not older than this call."""
+        self._wanted += 1
+        mine = self._wanted
+        self._position = ""
+        if self._following is not None:
+            self._following.cancel()
+        while self._had < mine:
+            self._listed.clear()
+            await self._listed.wait()
+
     async def run(self) -> None:
         backoff = Backoff(self.settings.first_pause, self.settings.longest_pause, self.random)
         while True:
@@ -91,7 +106,8 @@ class Watcher(Generic[T]):
             try:
                 if not self._position:
                     await self._list()
-                await self._follow(backoff)
+                if not self._position or not await self._follow_unless_told(backoff):
+                    continue
             except Silent:
                 continue  # only another try can tell whether anything is wrong
             except Gone as error:
@@ -107,7 +123,23 @@ class Watcher(Generic[T]):
                     continue  # the request had its time: nothing is wrong
             await asyncio.sleep(backoff.next(asked))
 
+    async def _follow_unless_told(self, backoff: Backoff) -> bool:
+        """False if it ended because somebody wants a list."""
+        self._following = asyncio.ensure_future(self._follow(backoff))
+        following = self._following
+        try:
+            await asyncio.wait([following])
+        finally:
+            self._following = None
+            following.cancel()
+            await asyncio.wait([following])
+        if following.cancelled():
+            return False
+        following.result()
+        return True
+
     async def _list(self) -> None:
+        wanted = self._wanted
         listing = await self.client.list(
             self.resource,
             self.selection,
@@ -117,9 +149,12 @@ class Watcher(Generic[T]):
         )
         self.lists += 1
         self.store.replace(listing.items)
-        self._position = listing.resource_version
+        self._had = wanted
+        if wanted == self._wanted:  # else somebody wants one that begins later
+            self._position = listing.resource_version
         self._heard()
         self._synced.set()
+        self._listed.set()
 
     async def _follow(self, backoff: Backoff) -> None:
         watch = self.client.watch(
