@@ -1,0 +1,103 @@
+"""The webhook over HTTP: one question of the API server's, its health, and its metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.admission.configuration import PATH
+from cotenant.kube.admission.review import Answer, review
+from cotenant.kube.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LARGEST_BODY = 3 * 2**20
+"""Bytes; the API server itself takes no larger request."""
+KEEP_ALIVE = 150.0
+"""Seconds. API servers drop an unused connection after 90: if we dropped it first, a question could meet a
+connection that is just being closed, and a pod would be refused.
+"""
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+
+def webhook_app(
+    settings: Settings,
+    dialects: Dialects,
+    registry: CollectorRegistry,
+    checks: Mapping[str, Callable[[], bool]],
+) -> web.Application:
+    """`checks` say, each by its name, whether this server is ready; the certificates are one of them."""
+    app = web.Application(client_max_size=LARGEST_BODY)
+    app.router.add_post(PATH, _mutating(settings, dialects, registry))
+    app.router.add_get("/healthz", _alive)
+    app.router.add_get("/readyz", _readiness(checks))
+    app.router.add_get("/metrics", _exposition(registry))
+    return app
+
+
+def webhook_runner(app: web.Application) -> web.AppRunner:
+    """Its own `cleanup` lets answers that are being given be given."""
+    return web.AppRunner(app, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=10.0, access_log=None)
+
+
+def _mutating(settings: Settings, dialects: Dialects, registry: CollectorRegistry) -> Handler:
+    answered = Counter(
+        "cotenant_webhook_requests", "Questions of the API server's.", ["result"], registry=registry
+    )
+    seconds = Histogram(
+        "cotenant_webhook_seconds", "Time to decide about a pod.", buckets=BUCKETS, registry=registry
+    )
+
+    async def mutate(request: web.Request) -> web.Response:
+        try:
+            body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            answered.labels("malformed").inc()
+            return web.Response(status=413, text=f"body: larger than {LARGEST_BODY} bytes\n")
+        began = perf_counter()
+        answer = _answer(body, settings, dialects)
+        seconds.observe(perf_counter() - began)
+        answered.labels(answer.result if answer else "failed").inc()
+        if answer is None:
+            return web.Response(status=500, text="the webhook failed; its log says why\n")
+        return web.Response(status=answer.code, body=answer.body, content_type=answer.content_type)
+
+    return mutate
+
+
+def _answer(body: bytes, settings: Settings, dialects: Dialects) -> Answer | None:
+    """None after a mistake of ours: the pod is refused, and the server lives on."""
+    try:
+        return review(body, settings.admission, dialects)
+    except Exception:
+        log.exception("a pod could not be reviewed")
+        return None
+
+
+async def _alive(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+def _readiness(checks: Mapping[str, Callable[[], bool]]) -> Handler:
+    async def ready(_: web.Request) -> web.Response:
+        """As Kubernetes' own components say it: a line for each check."""
+        results = {name: check() for name, check in checks.items()}
+        lines = [f"[+]{name} ok\n" if fine else f"[-]{name} not ready\n" for name, fine in results.items()]
+        return web.Response(status=200 if all(results.values()) else 503, text="".join(lines) or "ok\n")
+
+    return ready
+
+
+def _exposition(registry: CollectorRegistry) -> Handler:
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return metrics
