@@ -1,0 +1,266 @@
+"""Cotenant in the testbed: its objects, its servers and agent as processes, and kube-scheduler set up to ask it."""
+
+import base64
+import http.client
+import json
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.testbed import places
+from cluster.testbed.api import Object, Refused
+from cluster.testbed.component import Component, answers
+from cluster.testbed.controlplane import ControlPlane
+
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.settings import Settings
+from cotenant.kube.settings_file import read_settings
+
+from . import objects, toml
+from .objects import EXTENDER_ADDRESS, NAMESPACE
+
+FOLDER = places.STATE / "cotenant"
+EXTENDER_PORT = 8444
+WEBHOOK_PORT = 8443
+AGENT_PORT = 8889
+LOST = (OSError, http.client.HTTPException, ValueError)
+
+
+class Installation:
+    """Started by `start_cotenant` (conftest.py). Every part is a Component that a test may kill, pause and restart."""
+
+    def __init__(
+        self, control_plane: ControlPlane, *, servers: int = 2, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        """`settings`: what differs from the defaults, as in a settings file, for servers and agent."""
+        self.control_plane = control_plane
+        self.api = control_plane.api
+        self._base = toml.over(
+            {"namespace": NAMESPACE, "kubeconfig": str(control_plane.kubeconfig())}, settings or {}
+        )
+        self.settings: Settings = read_settings(self._base, {})
+        self.dialects: Dialects = self.settings.dialects
+        self.addresses = [f"10.200.0.{number + 1}" for number in range(servers)]
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        self.servers = [self._server(address) for address in self.addresses]
+        self.agent: Component | None = None
+        access = self._access()
+        self.proxy = Component(
+            "service-proxy",
+            _module(
+                "serviceproxy", NAMESPACE, self.settings.extender.service, EXTENDER_ADDRESS, 443, *access
+            ),
+        )
+        self.proxy.ready = lambda: "listening" in self.proxy.tail()
+        self.readiness = Component(
+            "readiness",
+            _module(
+                "readiness",
+                NAMESPACE,
+                self.settings.webhook.service,
+                WEBHOOK_PORT,
+                ",".join(self.addresses),
+                *access,
+            ),
+        )
+
+    def start(self) -> None:
+        for address in (EXTENDER_ADDRESS, *self.addresses):
+            _own(address)
+        objects.create(self.api, self.settings)
+        for component in (*self.servers, self.proxy, self.readiness):
+            component.start()
+        for component in (*self.servers, self.proxy):
+            component.wait()
+        objects.create_webhook(self.api, self.settings)
+        self.wait()
+        self.schedule()
+
+    def stop(self) -> None:
+        """Nothing is left of it, so that tests of other files find the cluster as it was."""
+        for component in (*self.servers, self.proxy, self.readiness, *([self.agent] if self.agent else ())):
+            component.stop()
+        objects.delete(self.api)
+        self.control_plane.schedule_with()
+
+    def start_agent(self, node: str, simulate: str, **changes: Any) -> Component:
+        """On the real node, with these simulated cards. Ready once the kubelet knows the slots and the node its cards."""
+        agent = toml.over(
+            {"node": node, "simulate": simulate, "slots": f"/run/cotenant-{len(list(FOLDER.iterdir()))}"},
+            changes,
+        )
+        self.agent_settings: Settings = read_settings(toml.over(self._base, {"agent": agent}), {})
+        file = FOLDER / "agent.toml"
+        file.write_text(toml.write(toml.over(self._base, {"agent": agent})))
+        self.agent = Component("cotenant-agent", [*COTENANT, "agent", "--settings", file])
+        self.agent.ready = lambda: self._shows_cards(node)
+        self.agent.start()
+        self.agent.wait()
+        return self.agent
+
+    def wait(self, seconds: float = 60) -> None:
+        """Until all that was started is up: one leads, the Service leads to it, and every webhook is reachable."""
+        end = time.monotonic() + seconds
+        while not self.up():
+            if time.monotonic() > end:
+                logs = "\n".join(f"--- {each.name}\n{each.tail()}" for each in (*self.servers, self.proxy))
+                raise AssertionError(f"Cotenant was not up in {seconds:.0f} s:\n{logs}")
+            time.sleep(0.05)
+
+    def up(self) -> bool:
+        parts = [*self.servers, *([self.agent] if self.agent else ()), self.control_plane.apiserver]
+        try:
+            return (
+                all(each.running and each.ready() for each in parts)
+                and self.leader() is not None
+                and self._told_ready() == set(self.addresses)
+            )
+        except (Refused, *LOST):
+            return False
+
+    def leader(self) -> Component | None:
+        """The server that the extender's Service leads to, if it answers as the leader."""
+        addresses = self._endpoints(self.settings.extender.service)
+        for address, server in zip(self.addresses, self.servers, strict=True):
+            if addresses == {address} and self.asks_extender(address, "/healthz")[0] == 200:
+                return server
+        return None
+
+    def schedule(self) -> None:
+        """kube-scheduler anew, with a profile of Cotenant's beside the default one."""
+        secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates")["data"]
+        resources = sorted(self.dialects.resources)
+        extender = {
+            "urlPrefix": f"https://{EXTENDER_ADDRESS}",
+            "enableHTTPS": True,
+            "tlsConfig": {
+                "serverName": f"{self.settings.extender.service}.{NAMESPACE}.svc",
+                "caData": secret["ca.crt"],
+                "certData": secret["scheduler.crt"],
+                "keyData": secret["scheduler.key"],
+            },
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "preemptVerb": "preempt",
+            "bindVerb": "bind",
+            "weight": 1000,
+            "httpTimeout": "5s",
+            "nodeCacheCapable": True,
+            "ignorable": False,
+            "managedResources": [{"name": name, "ignoredByScheduler": False} for name in resources],
+        }
+        self.control_plane.schedule_with(
+            profiles=[{"schedulerName": "default-scheduler"}, {"schedulerName": "cotenant"}],
+            percentageOfNodesToScore=100,
+            extenders=[extender],
+        )
+
+    def inspect(self) -> Object:
+        """What the leader itself says is charged, card by card."""
+        leader = self.leader()
+        if leader is None:
+            raise AssertionError("no server leads")
+        status, body = self.asks_extender(
+            self.addresses[self.servers.index(leader)], "/gpushare-scheduler/inspect"
+        )
+        if status != 200:
+            raise AssertionError(f"inspect: {status} {body[:300]!r}")
+        found: Object = json.loads(body)
+        return found
+
+    def asks_extender(self, address: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        """As kube-scheduler does, with its certificate, but straight to one server."""
+        connection = http.client.HTTPSConnection(
+            address, EXTENDER_PORT, context=self._scheduler_context(), timeout=5
+        )
+        try:
+            connection.request("POST" if body is not None else "GET", path, body)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def metrics(self, server: Component) -> str:
+        address = self.addresses[self.servers.index(server)]
+        connection = http.client.HTTPSConnection(address, WEBHOOK_PORT, context=_unverified(), timeout=5)
+        try:
+            connection.request("GET", "/metrics")
+            return connection.getresponse().read().decode()
+        finally:
+            connection.close()
+
+    def _server(self, address: str) -> Component:
+        name = f"cotenant-server-{address.rpartition('.')[2]}"
+        file = FOLDER / f"{name}.toml"
+        file.write_text(toml.write(toml.over(self._base, {"server": {"address": address}})))
+        connection = http.client.HTTPSConnection(address, WEBHOOK_PORT, context=_unverified(), timeout=2)
+        return Component(
+            name, [*COTENANT, "server", "--settings", file], ready=answers(connection, "/readyz")
+        )
+
+    def _scheduler_context(self) -> ssl.SSLContext:
+        """The server's names are the Service's; here it is reached by its address."""
+        secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates")["data"]
+        for key in ("scheduler.crt", "scheduler.key"):
+            (FOLDER / key).write_bytes(base64.b64decode(secret[key]))
+        authority = base64.b64decode(secret["ca.crt"]).decode()
+        context = ssl.create_default_context(cadata=authority)
+        context.check_hostname = False
+        context.load_cert_chain(FOLDER / "scheduler.crt", FOLDER / "scheduler.key")
+        return context
+
+    def _endpoints(self, service: str) -> set[str]:
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+        slices = self.api.items(path, labelSelector=f"kubernetes.io/service-name={service}")
+        return {
+            address
+            for each in slices
+            for endpoint in each.get("endpoints") or ()
+            if (endpoint.get("conditions") or {}).get("ready") is not False
+            for address in endpoint["addresses"]
+        }
+
+    def _told_ready(self) -> set[str]:
+        return self._endpoints(self.settings.webhook.service)
+
+    def _shows_cards(self, node: str) -> bool:
+        try:
+            found = self.api.get(f"/api/v1/nodes/{node}")
+        except (Refused, *LOST):
+            return False
+        told = json.loads(found["metadata"].get("annotations", {}).get("cotenant.dev/gpus", "{}"))
+        allocatable = found["status"]["allocatable"]
+        return bool(
+            told.get("cards")
+            and allocatable.get("cotenant.dev/gpu-memory", "0") != "0"
+            and allocatable.get("cotenant.dev/gpu-slot", "0") != "0"
+        )
+
+    def _access(self) -> Sequence[object]:
+        pair = self.control_plane.credentials("testbed-network", ["system:masters"])
+        trusted = self.control_plane.authority.pair.certificate
+        return (self.control_plane.host, trusted, pair.certificate, pair.key)
+
+
+COTENANT: list[object] = [sys.executable, "-c", "from cotenant.cli.main import main; main()"]
+
+
+def _module(name: str, *arguments: object) -> list[object]:
+    return [sys.executable, "-m", f"cluster.cotenant.{name}", *arguments]
+
+
+def _own(address: str) -> None:
+    """The bridge gets this address; it keeps those that it has."""
+    subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "cni0"], check=True)
+
+
+def _unverified() -> ssl.SSLContext:
+    return ssl._create_unverified_context()
+
+
+def slots_folder(installation: Installation) -> Path:
+    return Path(installation.agent_settings.agent.slots)
