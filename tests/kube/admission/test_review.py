@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from kube.admission.reviews import PODS, asked, patched, response
 from kube.pods import MEMORY, SLOT, container, json_values, pod
@@ -195,6 +195,7 @@ def test_any_request_is_answered(fields: dict[str, Any]) -> None:
 
 @given(json_values)
 def test_any_pod_is_answered_in_an_answer_of_its_own(value: Any) -> None:
+    assume("Infinity" not in json.dumps(value))  # which is no JSON
     said = response(answered(asked(value)))
     assert said["uid"] == "705ab4f5-6393-11e8-b7cc-42010a800002"
 
