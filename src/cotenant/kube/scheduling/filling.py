@@ -1,0 +1,95 @@
+"""Putting several demands on a node's cards one after another, on all nodes at once.
+
+Best fit, as the core's `choose` does it by the policy `binpack`: the card where least is left, then the
+smaller one, then the first. Each part of a demand goes to a card of its own; two demands may share a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.kinds import NOWHERE
+from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
+from cotenant.kube.scheduling.wants import Want, enough, in_order, want
+
+
+@dataclass(slots=True)
+class Filling:
+    """The cards of a window while demands are put on them."""
+
+    free: Bytes
+    compute: Percents
+    unused: Bools
+    size: Bytes
+    fits: Bools
+    """By node: whether all demands so far had room."""
+    left: Bytes
+    """By node: what is left on the cards taken, summed over the parts."""
+    sizes: Bytes
+    """By node: the sizes of the cards taken, summed over the parts."""
+    taken: list[NDArray[np.intp]] = field(default_factory=list)
+    """For each part: by node, the column of its card; of no meaning where it does not fit."""
+
+    def put(self, part: Want, open_: Bools | None) -> None:
+        """Put one demand on every node that has had room so far."""
+        fit = part.fits(self.free, self.compute, self.unused)
+        if open_ is not None:
+            fit &= open_
+        self.fits &= enough(fit, part.count)
+        if not self.fits.any():
+            return
+        nodes = np.arange(len(self.fits))
+        for _ in range(part.count):
+            after = np.zeros_like(self.free) if part.whole else self.free - part.need
+            best = best_of(fit, after, self.size)
+            fit[best, nodes] = False
+            self.left += after[best, nodes]
+            self.sizes += self.size[best, nodes]
+            self.taken.append(best)
+            self._take(best, part)
+
+    def _take(self, column: NDArray[np.intp], part: Want) -> None:
+        at = np.flatnonzero(self.fits)
+        columns = column[at]
+        self.unused[columns, at] = False
+        if part.whole:
+            self.free[columns, at] = 0
+            self.compute[columns, at] = 0
+        else:
+            need = part.need if isinstance(part.need, int) else part.need[columns, at]
+            self.free[columns, at] -= need
+            self.compute[columns, at] -= part.compute
+
+
+def best_of(mask: Bools, *keys: Bytes) -> NDArray[np.intp]:
+    """By node: the column of the least of those that the mask allows, by the first key, then the next."""
+    for key in keys[:-1]:
+        ranked = np.where(mask, key, NOWHERE)
+        mask = mask & (ranked == ranked.min(axis=0))
+    best: NDArray[np.intp] = np.where(mask, keys[-1], NOWHERE).argmin(axis=0)
+    return best
+
+
+def fill(window: Window, demands: Sequence[Demand], open_: Bools | None, *, emptied: bool = False) -> Filling:
+    """Put the demands on the cards as they are, or as they will be when every grant on them has ended.
+
+    `open_` says which cards may be taken; None means all.
+    """
+    nodes = window.width
+    filling = Filling(
+        free=(window.emptied if emptied else window.free).copy(),
+        compute=np.full_like(window.compute, 100) if emptied else window.compute.copy(),
+        unused=(window.clean if emptied else window.unused).copy(),
+        size=window.size,
+        fits=np.ones(nodes, np.bool_),
+        left=np.zeros(nodes, np.int64),
+        sizes=np.zeros(nodes, np.int64),
+    )
+    for demand in in_order(demands):
+        filling.put(want(demand, window), open_)
+    return filling

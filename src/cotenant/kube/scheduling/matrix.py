@@ -1,0 +1,165 @@
+"""What every card of the cluster has left, as one matrix, so that numpy answers for all nodes at once.
+
+In memory a card's place on its node comes first and the node second: then everything that is asked of a node,
+"any card", "how many cards", "the best card", runs along memory over thousands of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.ledger import Room
+from cotenant.kube.scheduling.kinds import Kinds
+
+Rows = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+Bytes = NDArray[np.int64]
+Percents = NDArray[np.int8]
+_T = TypeVar("_T", bound=np.generic)
+
+FIELDS: dict[str, type[np.generic]] = {
+    "free": np.int64,
+    "compute": np.int8,
+    "unused": np.bool_,
+    "size": np.int64,
+    "emptied": np.int64,
+    "clean": np.bool_,
+    "kind": np.int32,
+    "uuid": np.int64,
+    "held": np.int16,
+}
+
+
+class Matrix:
+    """A place for each card: nodes by row, their cards in the order of their indexes; 0 where none is."""
+
+    free: Bytes
+    """As `Room.free`."""
+    compute: Percents
+    """As `Room.compute_free`."""
+    unused: Bools
+    """As `Room.unused`."""
+    size: Bytes
+    emptied: Bytes
+    """What would be free if every grant on the card ended."""
+    clean: Bools
+    """Whether the card could then be granted whole."""
+    kind: NDArray[np.int32]
+    uuid: Bytes
+    """A hash, to find those few cards that somebody wishes by UUID."""
+    held: NDArray[np.int16]
+    """For how many waiting pods it is held."""
+    cards: NDArray[np.int16]
+    """How many cards the node has."""
+
+    def __init__(self, rows: int = 64, columns: int = 8) -> None:
+        self.kinds = Kinds()
+        self.rows = 0
+        for name, dtype in FIELDS.items():
+            setattr(self, name, np.zeros((columns, rows), dtype))
+        self.cards = np.zeros(rows, np.int16)
+
+    def copy(self) -> Matrix:
+        """For trying things out. Only what changes is copied."""
+        other = Matrix.__new__(Matrix)
+        other.__dict__ |= self.__dict__
+        for name in ("free", "compute", "unused", "held"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    def add_row(self) -> int:
+        if self.rows == self.cards.shape[0]:
+            self._grow(rows=2 * self.rows)
+        self.rows += 1
+        return self.rows - 1
+
+    def lay_out(self, row: int, rooms: Iterable[Room]) -> None:
+        """The node's cards, in this order, and nobody holds any of them."""
+        rooms = tuple(rooms)
+        if len(rooms) > self.free.shape[0]:
+            self._grow(columns=len(rooms))
+        for name in FIELDS:
+            getattr(self, name)[:, row] = 0
+        self.cards[row] = len(rooms)
+        for column, room in enumerate(rooms):
+            gpu = room.gpu
+            self.size[column, row] = gpu.memory
+            self.emptied[column, row] = max(0, gpu.memory - room.outside) if gpu.healthy else 0
+            self.clean[column, row] = gpu.healthy and not room.outside
+            self.kind[column, row] = self.kinds.number(gpu)
+            self.uuid[column, row] = hash(gpu.uuid)
+            self.update(row, column, room)
+
+    def update(self, row: int, column: int, room: Room) -> None:
+        self.free[column, row] = room.free
+        self.compute[column, row] = room.compute_free
+        self.unused[column, row] = room.unused
+
+    def _grow(self, rows: int | None = None, columns: int | None = None) -> None:
+        old_columns, old_rows = self.free.shape
+        shape = columns or old_columns, rows or old_rows
+        for name, dtype in FIELDS.items():
+            larger = np.zeros(shape, dtype)
+            larger[:old_columns, :old_rows] = getattr(self, name)
+            setattr(self, name, larger)
+        cards = np.zeros(shape[1], np.int16)
+        cards[:old_rows] = self.cards
+        self.cards = cards
+
+
+class Window:
+    """The matrix at some rows, or at all of them, which then costs no copy."""
+
+    def __init__(self, matrix: Matrix, rows: Rows | None) -> None:
+        self.matrix = matrix
+        self.rows = rows
+        self.width = matrix.rows if rows is None else len(rows)
+
+    @cached_property
+    def free(self) -> Bytes:
+        return self._of(self.matrix.free)
+
+    @cached_property
+    def compute(self) -> Percents:
+        return self._of(self.matrix.compute)
+
+    @cached_property
+    def unused(self) -> Bools:
+        return self._of(self.matrix.unused)
+
+    @cached_property
+    def size(self) -> Bytes:
+        return self._of(self.matrix.size)
+
+    @cached_property
+    def emptied(self) -> Bytes:
+        return self._of(self.matrix.emptied)
+
+    @cached_property
+    def clean(self) -> Bools:
+        return self._of(self.matrix.clean)
+
+    @cached_property
+    def kind(self) -> NDArray[np.int32]:
+        return self._of(self.matrix.kind)
+
+    @cached_property
+    def uuid(self) -> Bytes:
+        return self._of(self.matrix.uuid)
+
+    @cached_property
+    def held(self) -> NDArray[np.int16]:
+        return self._of(self.matrix.held)
+
+    @cached_property
+    def cards(self) -> NDArray[np.int16]:
+        cards = self.matrix.cards
+        return cards[: self.matrix.rows] if self.rows is None else cards[self.rows]
+
+    def _of(self, field: NDArray[_T]) -> NDArray[_T]:
+        return field[:, : self.matrix.rows] if self.rows is None else field.take(self.rows, axis=1)

@@ -1,0 +1,80 @@
+"""Which cards of a node a pod gets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from cotenant.core.demand import Demand
+from cotenant.core.fragmentation import Typical
+from cotenant.core.grant import Share
+from cotenant.core.ledger import Room
+from cotenant.core.placement import choose
+from cotenant.dialects.dialect import SlotDemand
+from cotenant.dialects.pod_grant import PodGrant, SlotGrant
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.wants import order_of
+
+
+def place_pod(fleet: Fleet, node: str, uid: str, slots: Sequence[SlotDemand]) -> PodGrant | None:
+    """The grant it would be given on this node; None if there is no room. Nothing is charged.
+
+    Slot by slot by the pod's own policy. A policy may fit the first slots so that the last has no room; then
+    best fit decides, as `scan` does, so that a pod is never refused a node on which it was said to fit.
+    """
+    if not slots:
+        return None
+    rooms, closed = rooms_of(fleet, node), closed_to(fleet, node, uid)
+    order = sorted(range(len(slots)), key=lambda at: order_of(slots[at].demand))
+    wanted = [slots[at].demand for at in order]
+    shares = put_all(rooms, wanted, fleet.typical, closed)
+    if shares is None:
+        shares = put_all(rooms, [best_fit(demand) for demand in wanted], (), closed)
+    if shares is None:
+        return None
+    granted = dict(zip(order, shares, strict=True))
+    return PodGrant(
+        uid,
+        tuple(
+            SlotGrant(slot.container, granted[at], tuple(member.container for member in slot.members[:-1]))
+            for at, slot in enumerate(slots)
+        ),
+    )
+
+
+def rooms_of(fleet: Fleet, node: str) -> list[Room]:
+    """In the order of the cards' indexes, which is that of the matrix."""
+    return sorted(fleet.ledger(node).room(), key=lambda room: (room.gpu.index, room.gpu.uuid))
+
+
+def closed_to(fleet: Fleet, node: str, uid: str) -> frozenset[str]:
+    """Cards of the node that are held for others."""
+    return frozenset(
+        card
+        for holder, (where, cards) in fleet.holds().items()
+        if where == node and holder != uid
+        for card in cards
+    )
+
+
+def best_fit(demand: Demand) -> Demand:
+    return replace(demand, placement="binpack")
+
+
+def put_all(
+    rooms: Sequence[Room], demands: Sequence[Demand], typical: Typical, closed: Collection[str]
+) -> list[tuple[Share, ...]] | None:
+    """The shares of each demand, put on the cards one after another; None if one has no room."""
+    now, granted = list(rooms), list[tuple[Share, ...]]()
+    for demand in demands:
+        taken = choose(now, demand, typical, closed)
+        if taken is None:
+            return None
+        shares = list[Share]()
+        for at in taken:
+            gpu = now[at].gpu
+            share = Share(gpu.uuid, demand.per_card(gpu.memory), demand.compute, whole=demand.memory is None)
+            now[at] = now[at].after(share)
+            shares.append(share)
+        granted.append(tuple(shares))
+    return granted

@@ -1,0 +1,126 @@
+"""On which nodes a pod fits, and why not on the others: one question about the whole cluster."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.filling import Filling, fill
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.kinds import NO_CARD
+from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
+from cotenant.kube.scheduling.wants import enough, in_order, want
+
+__all__ = ["Rows", "Verdict", "scan"]
+
+Own = tuple[int, list[int]] | None
+"""Row and columns of the cards that are held for the pod itself."""
+
+
+class Verdict(enum.IntEnum):
+    """What is said of one node."""
+
+    FITS = 0
+    NO_CARDS = 1
+    UNKNOWN_MODEL = 2
+    """None of its cards is one of those wished for."""
+    TOO_BIG = 3
+    """It would not fit even if all cards were healthy and nobody were on them."""
+    NO_ROOM = 4
+    HELD = 5
+    """It would fit, were it not for cards that are held for somebody who waits."""
+
+
+def scan(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.uint8]:
+    """A Verdict for each row; one that is unknown (-1) has no cards."""
+    return judge(fleet.matrix, demands, rows, fleet.held_places(uid))
+
+
+def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> NDArray[np.uint8]:
+    """As `scan`, on any matrix."""
+    if not matrix.rows:
+        return np.full(len(rows), Verdict.NO_CARDS, np.uint8)
+    if 2 * len(rows) < matrix.rows:
+        known = np.maximum(rows, 0)
+        verdicts = _judge(Window(matrix, known), demands, own)
+    else:
+        verdicts = _judge(Window(matrix, None), demands, own)[rows]
+    verdicts[rows < 0] = Verdict.NO_CARDS
+    return verdicts
+
+
+def fitting(window: Window, demands: Sequence[Demand], own: Own) -> Bools:
+    """By node: whether the pod fits now."""
+    return _room(window, demands, open_cards(window, own))
+
+
+def open_cards(window: Window, own: Own) -> Bools | None:
+    """Cards that are held for nobody else; None if none is held at all."""
+    held = window.held
+    if not held.any():
+        return None
+    if own is not None:
+        at = own[0] if window.rows is None else np.flatnonzero(window.rows == own[0])
+        held = held.copy()
+        for column in own[1]:
+            held[column, at] -= 1
+    open_: Bools = held == 0
+    return open_
+
+
+def _room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Bools:
+    if len(demands) != 1:
+        return fill(window, demands, open_).fits
+    part = want(demands[0], window)
+    fit = part.fits(window.free, window.compute, window.unused)
+    if open_ is not None:
+        fit &= open_
+    return enough(fit, part.count)
+
+
+def _judge(window: Window, demands: Sequence[Demand], own: Own) -> NDArray[np.uint8]:
+    open_ = open_cards(window, own)
+    fits = _room(window, demands, open_)
+    verdicts = np.where(fits, np.uint8(Verdict.FITS), np.uint8(Verdict.NO_ROOM))
+    if fits.all():
+        return verdicts
+    if open_ is not None:
+        verdicts[_room(window, demands, None) & ~fits] = Verdict.HELD
+    refused = verdicts == Verdict.NO_ROOM
+    verdicts[refused & ~_ever(window, demands)] = Verdict.TOO_BIG
+    for demand in demands:
+        accepts = want(demand, window).accepts
+        if accepts is not None:
+            verdicts[refused & ~enough(accepts, 1)] = Verdict.UNKNOWN_MODEL
+    verdicts[window.cards == 0] = Verdict.NO_CARDS
+    return verdicts
+
+
+def _ever(window: Window, demands: Sequence[Demand]) -> Bools:
+    """By node: whether it would fit if all cards were healthy and nobody were on them."""
+    if len(demands) == 1:
+        part = want(demands[0], window)
+        large = window.kind != NO_CARD if part.whole else window.size >= part.need
+        return enough(large if part.accepts is None else large & part.accepts, part.count)
+    return fill_new(window, demands).fits
+
+
+def fill_new(window: Window, demands: Sequence[Demand]) -> Filling:
+    """Put the demands on the cards as if they were healthy and nobody were on them."""
+    nodes = window.width
+    filling = Filling(
+        free=window.size.copy(),
+        compute=np.full_like(window.compute, 100),
+        unused=window.kind != NO_CARD,
+        size=window.size,
+        fits=np.ones(nodes, np.bool_),
+        left=np.zeros(nodes, np.int64),
+        sizes=np.zeros(nodes, np.int64),
+    )
+    for demand in in_order(demands):
+        filling.put(want(demand, window), None)
+    return filling
