@@ -21,6 +21,9 @@ COMMANDS = {
     "doctor": "find and repair what is wrong",
     "demo": "the whole story on simulated cards",
     "setup": "make the folder for all users (as root)",
+    "server": "serve a cluster: admit, place, keep the line",
+    "agent": "serve a GPU node of a cluster",
+    "settings": "every setting of server and agent, with its default",
     "standin": "use simulated cards directly, without a grant",
 }
 """Name to summary; the command itself is `cotenant.cli.<name>:command`."""

@@ -51,7 +51,8 @@ class Aliyun:
     pod_annotations: ClassVar[tuple[str, ...]] = (_INDEX, _CARD, _POD, _ASSIGNED, _ASSUME_TIME, _ALLOCATION)
 
     @property
-    def _unit(self) -> int:
+    def bytes_each(self) -> int:
+        """Bytes of one `aliyun.com/gpu-mem`."""
         return _UNITS[self.unit]
 
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
@@ -62,11 +63,11 @@ class Aliyun:
             )
         if MEMORY not in asked:
             return None
-        return wishes.memory(container, MEMORY, asked[MEMORY] * self._unit)
+        return wishes.memory(container, MEMORY, asked[MEMORY] * self.bytes_each)
 
     def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:
         """Each card rounded down by itself: its tools divide the sum by the count to get a card's size."""
-        return {MEMORY: sum(gpu.memory // self._unit for gpu in gpus), COUNT: len(gpus)}
+        return {MEMORY: sum(gpu.memory // self.bytes_each for gpu in gpus), COUNT: len(gpus)}
 
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
         return (
@@ -80,21 +81,21 @@ class Aliyun:
     def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
         return {
             names.devices(demand.container): visible_indexes(cards),
-            names.card_memory(demand.container): str(smallest_card(cards, self._unit)),
+            names.card_memory(demand.container): str(smallest_card(cards, self.bytes_each)),
         }
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
         """The allocation goes by the container's number: its readers decode `map[int]map[string]int`."""
         allocation = {
             str(held.slot.position): {
-                str(card.gpu.index): -(-card.share.memory // self._unit) for card in held.cards
+                str(card.gpu.index): -(-card.share.memory // self.bytes_each) for card in held.cards
             }
             for held in slots
         }
         cards = [card for held in slots for card in held.cards]
         return {
             _INDEX: indexes(slots),
-            _CARD: str(smallest_card(cards, self._unit)),
+            _CARD: str(smallest_card(cards, self.bytes_each)),
             _POD: str(sum(sum(memory.values()) for memory in allocation.values())),
             _ASSIGNED: "true",
             _ASSUME_TIME: str(bound_ns),

@@ -1,0 +1,70 @@
+"""What the server and the agent have in common: settings, access to the cluster, logging, signals."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cotenant.core.errors import CotenantError
+
+if TYPE_CHECKING:
+    from cotenant.kube.access import Access
+    from cotenant.kube.settings import Settings
+
+log = logging.getLogger("cotenant")
+
+settings_option = click.option(
+    "--settings",
+    type=click.Path(path_type=Path),
+    envvar="COTENANT_SETTINGS",
+    help="The file of settings (TOML); without it the defaults and the environment hold.",
+)
+
+
+def run_service(file: Path | None, serve: Callable[[Settings, Access], Awaitable[None]]) -> None:
+    """Serve until SIGTERM or SIGINT; a CotenantError ends it with its message."""
+    from cotenant.kube.kubeconfig import find
+    from cotenant.kube.settings_file import load_settings
+
+    settings = load_settings(file, os.environ)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
+    )
+    access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    asyncio.run(_until_told(serve(settings, access)))
+
+
+async def _until_told(work: Awaitable[None]) -> None:
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, task, number)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    except BaseExceptionGroup as group:
+        raise _first(group) from group
+
+
+def _stop(task: asyncio.Future[Any], number: int) -> None:
+    log.info("%s: stopping", signal.Signals(number).name)
+    task.cancel()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that brought the others about: one that can be shown, if there is any."""
+    error: BaseException = group.subgroup(CotenantError) or group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,16 @@
+"""cotenant settings: what can be set on the server and the agent."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def command() -> None:
+    """Print every setting of `cotenant server` and `cotenant agent` with its default, as a file.
+
+    A setting may also be given in the environment: COTENANT__LINE__PATIENCE is `patience` in `[line]`.
+    """
+    from cotenant.kube.settings_reference import settings_reference
+
+    click.echo(settings_reference(), nl=False)

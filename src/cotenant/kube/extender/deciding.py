@@ -1,0 +1,147 @@
+"""Filter, prioritize and preempt: questions to the ledger, answered without waiting for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import BadInput
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.extender import messages
+from cotenant.kube.extender.line_keeper import LineKeeper
+from cotenant.kube.extender.node_room import fits_otherwise
+from cotenant.kube.objects import Node, Pod
+from cotenant.kube.pods import demand_of
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.ranking import scores
+from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.victims import Candidate, victims
+from cotenant.kube.store import Store
+
+REASONS: Mapping[Verdict, str] = {
+    Verdict.NO_CARDS: "no GPU that Cotenant knows of",
+    Verdict.UNKNOWN_MODEL: "no GPU of the model or UUID that is wished for",
+    Verdict.TOO_BIG: "GPU demand larger than the node's cards",
+    Verdict.NO_ROOM: "no room on the GPUs",
+    Verdict.HELD: "room on the GPUs is held for a pod ahead in the line",
+}
+"""Constant, without figures: kube-scheduler tries again at once whenever a reason changes. Figures are in the
+pod's events."""
+
+BAD_DEMAND = "GPU demand that cannot be understood"
+BEING_BOUND = "the pod is being bound to another node"
+NEVER = frozenset({Verdict.NO_CARDS, Verdict.UNKNOWN_MODEL, Verdict.TOO_BIG})
+"""Evicting others does not help."""
+
+
+@dataclass
+class Decider:
+    """Answers from the ledger as it is now; whoever gets no node is put in the line."""
+
+    fleet: Fleet
+    pods: Store[Pod]
+    nodes: Store[Node]
+    dialects: Dialects
+    line: LineKeeper
+
+    def filter(self, args: messages.Args) -> bytes:
+        names, pod = args.names, args.pod
+        try:
+            demands = self._demands(pod)
+        except BadInput as error:
+            self.line.refuse(pod, str(error))
+            return messages.filtered([], {}, dict.fromkeys(names, BAD_DEMAND))
+        if not demands:
+            return messages.filtered(names, {}, {})
+        charged = self.fleet.charged(pod.metadata.uid)
+        if charged is not None:
+            fitting = [name for name in names if name == charged[0]]
+            others = {name: BEING_BOUND for name in names if name != charged[0]}
+            return messages.filtered(fitting, others, {})
+        rows = self.fleet.rows(names)
+        verdicts = scan(self.fleet, pod.metadata.uid, demands, rows)
+        fitting, failed, never = _sorted_out(names, verdicts.tolist())
+        if not fitting:
+            self.line.add(pod, demands, rows)
+        return messages.filtered(fitting, failed, never)
+
+    def prioritize(self, args: messages.Args) -> bytes:
+        names = args.names
+        demands = self._demands(args.pod)
+        if not names or not demands:
+            return messages.prioritized(names, [0] * len(names))
+        found = scores(self.fleet, args.pod.metadata.uid, demands, self.fleet.rows(names))
+        return messages.prioritized(names, found.tolist())
+
+    def preempt(self, args: messages.PreemptArgs) -> bytes:
+        """Only nodes where evictions open the cards, each with exactly the victims that do."""
+        demands = self._demands(args.pod)
+        proposed = args.proposed()
+        if not demands:
+            return messages.preempted(proposed)
+        there: dict[str, list[Pod]] = {node: [] for node in proposed}
+        for pod in self.pods:
+            if pod.spec.node_name in there:
+                there[pod.spec.node_name].append(pod)
+        kept = {
+            node: messages.MetaVictims(tuple(map(messages.MetaPod, uids)), each.violations)
+            for node, each in proposed.items()
+            if (
+                uids := self._victims(
+                    args.pod, demands, node, [pod.uid for pod in each.pods or ()], there[node]
+                )
+            )
+        }
+        return messages.preempted(kept)
+
+    def _demands(self, pod: Pod) -> tuple[Demand, ...]:
+        return tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+
+    def _victims(
+        self, pod: Pod, demands: Sequence[Demand], name: str, proposed: Sequence[str], there: Sequence[Pod]
+    ) -> tuple[str, ...]:
+        """None if nothing helps, and none where room comes by itself: kube-scheduler wants at least one."""
+        charged = [self.pods.get(uid) for uid in self.fleet.pods_on(name)]
+        lower = [each for each in charged if each is not None and each.spec.priority < pod.spec.priority]
+        needed = victims(self.fleet, name, pod.metadata.uid, demands, [_candidate(each) for each in lower])
+        if needed is None:
+            return ()
+        leaving = {each.metadata.uid for each in lower if each.metadata.deletion_timestamp is not None}
+        evicted = [uid for uid in needed if uid not in leaving]
+        # Those without a charge were proposed for other reasons: CPU, memory, ports.
+        evicted += [uid for uid in proposed if self.fleet.charged(uid) is None]
+        node = self.nodes.named(name)
+        for uid in (uid for uid in proposed if uid not in evicted and uid not in leaving):
+            gone = {*evicted, *leaving}
+            if node is None or fits_otherwise(pod, node, [p for p in there if p.metadata.uid not in gone]):
+                break
+            evicted.append(uid)
+        return tuple(evicted)
+
+
+def _candidate(pod: Pod) -> Candidate:
+    """A pod that is leaving already costs nothing: it sorts before all others."""
+    leaving = pod.metadata.deletion_timestamp is not None
+    created = pod.metadata.creation_timestamp
+    return Candidate(
+        pod.metadata.uid,
+        -(2**31) if leaving else pod.spec.priority,
+        created.timestamp() if created else 0.0,
+    )
+
+
+def _sorted_out(
+    names: Sequence[str], verdicts: Sequence[int]
+) -> tuple[list[str], dict[str, str], dict[str, str]]:
+    fitting, failed, never = list[str](), dict[str, str](), dict[str, str]()
+    reasons = {int(verdict): reason for verdict, reason in REASONS.items()}
+    fits, hopeless = int(Verdict.FITS), {int(verdict) for verdict in NEVER}
+    for name, verdict in zip(names, verdicts, strict=True):
+        if verdict == fits:
+            fitting.append(name)
+        elif verdict in hopeless:
+            never[name] = reasons[verdict]
+        else:
+            failed[name] = reasons[verdict]
+    return fitting, failed, never

@@ -1,0 +1,52 @@
+"""Who holds what on which card, as gpushare-scheduler-extender answers `inspect`: its tools read this."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.objects import Pod
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.store import Store
+
+
+def inspect(fleet: Fleet, pods: Store[Pod], dialects: Dialects, only: str | None = None) -> dict[str, Any]:
+    """All nodes with cards, or one. Amounts are in the unit of `aliyun.com/gpu-mem`, use rounded up."""
+    names = [name for name in fleet.nodes if only in {None, name} and fleet.ledger(name).gpus]
+    if only is not None and not names:
+        return {"nodes": [], "error": f"no node {only} with GPUs"}
+    return {"nodes": [_node(fleet, pods, name, dialects.aliyun.bytes_each) for name in sorted(names)]}
+
+
+def _node(fleet: Fleet, pods: Store[Pod], name: str, unit: int) -> dict[str, Any]:
+    held: dict[str, dict[str, int]] = {}
+    for uid in fleet.pods_on(name):
+        charged = fleet.charged(uid)
+        for slot in charged[1].slots if charged else ():
+            for share in slot.shares:
+                by_pod = held.setdefault(share.uuid, {})
+                by_pod[uid] = by_pod.get(uid, 0) + share.memory
+    devices = [
+        {
+            "id": gpu.index,
+            "totalGPU": gpu.memory // unit,
+            "usedGPU": -(-sum(held.get(gpu.uuid, {}).values()) // unit),
+            "pods": [_pod(pods.get(uid), uid, used, unit) for uid, used in held.get(gpu.uuid, {}).items()],
+        }
+        for gpu in sorted(fleet.ledger(name).gpus, key=lambda gpu: gpu.index)
+    ]
+    return {
+        "name": name,
+        "totalGPU": sum(device["totalGPU"] for device in devices),
+        "usedGPU": sum(device["usedGPU"] for device in devices),
+        "devs": devices,
+    }
+
+
+def _pod(pod: Pod | None, uid: str, used: int, unit: int) -> dict[str, Any]:
+    meta = pod.metadata if pod is not None else None
+    return {
+        "name": meta.name if meta else uid,
+        "namespace": meta.namespace if meta else "",
+        "usedGPU": -(-used // unit),
+    }

@@ -1,0 +1,87 @@
+"""The cluster's ledger, kept in step with what the API server tells.
+
+Two sources charge it: pods that are seen bound with a grant of their own, and binds that are under way. What
+is under way stays charged until its outcome is known, whatever is seen of the pod meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects.pod_grant import PodGrant
+from cotenant.kube.node_gpus import gpus_of_node
+from cotenant.kube.objects import Node, Pod
+from cotenant.kube.pods import grant_of, has_ended
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.store import Change, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class FleetKeeper:
+    """Feeds `fleet` from the two stores from the moment it is made."""
+
+    pods: Store[Pod]
+    nodes: Store[Node]
+    fleet: Fleet
+    changed: Callable[[Change[Pod]], None] = lambda _: None
+    """Told of every pod's change, after the ledger is."""
+    under_way: set[str] = field(default_factory=set)
+    """UIDs of pods that are being bound."""
+    _unreadable: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.nodes.subscribe(self._on_node)
+        self.pods.subscribe(self._on_pod)
+
+    def forget_unseen(self) -> None:
+        """Whatever is charged and not seen: binds of an earlier term, whose outcome a fresh list shows."""
+        self.under_way.clear()
+        for uid in self.fleet.pods:
+            pod = self.pods.get(uid)
+            if pod is None or self._grant(pod) is None:
+                self.fleet.release(uid)
+
+    def _on_node(self, change: Change[Node]) -> None:
+        name = change.object.metadata.name
+        if change.kind == "deleted":
+            self.fleet.drop_node(name)
+            return
+        try:
+            gpus, outside = gpus_of_node(change.object)
+        except CotenantError as error:
+            self._once(name, f"node {name}: {error}")
+            gpus, outside = (), {}
+        else:
+            self._unreadable.discard(name)
+        self.fleet.set_node(name, gpus, outside)
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        pod = change.object
+        uid = pod.metadata.uid
+        if change.kind == "deleted" or has_ended(pod):
+            self.fleet.release(uid)
+            self._unreadable.discard(uid)
+        elif pod.spec.node_name:
+            grant = self._grant(pod)
+            if grant is not None:
+                self.fleet.load(pod.spec.node_name, grant)
+            elif uid not in self.under_way:
+                self.fleet.release(uid)
+        self.changed(change)
+
+    def _grant(self, pod: Pod) -> PodGrant | None:
+        try:
+            return grant_of(pod)
+        except CotenantError as error:
+            self._once(pod.metadata.uid, f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
+            return None
+
+    def _once(self, key: str, message: str) -> None:
+        if key not in self._unreadable:
+            self._unreadable.add(key)
+            log.warning("%s", message)

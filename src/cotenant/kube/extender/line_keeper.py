@@ -1,0 +1,252 @@
+"""The cluster's line: every pod that found no room, and who is told to try again when room appears.
+
+kube-scheduler asks once, within milliseconds of an event, and then not for minutes: by itself it would often
+ask too early and miss the room. So whoever was refused is kept here, and when the ledger gains room those who
+now fit are annotated, in order, which makes kube-scheduler try them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import BadInput
+from cotenant.core.refusal import ordinal
+from cotenant.dialects import names
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.client import Client
+from cotenant.kube.errors import Conflict, KubeError, NotFound
+from cotenant.kube.extender.telling import Teller
+from cotenant.kube.objects import Pod
+from cotenant.kube.patches import Guard
+from cotenant.kube.pods import demand_of, has_ended
+from cotenant.kube.resources import PODS
+from cotenant.kube.scheduling.eligible import only, rows_of
+from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.matrix import Rows
+from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.waiting import Waiting, order, serve
+from cotenant.kube.settings import Line
+from cotenant.kube.store import Change, Store
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Seconds between looks at whose patience has ended and who did not follow a call."""
+SWEEP = 15.0
+"""Seconds between looks at all nodes for everybody, whatever was or was not told."""
+AT_ONCE = 16
+"""Calls under way at a time."""
+LONGEST_PAUSE = 60.0
+"""Between calls to one pod that fits by us and is not bound: something else keeps it."""
+
+
+@dataclass
+class _Place:
+    """One pod in the line."""
+
+    pod: Pod
+    waiting: Waiting
+    calls: int = 0
+    """Since it was last refused."""
+    called: float = float("-inf")
+    next_call: float = float("inf")
+
+
+@dataclass
+class LineKeeper:
+    """`run()` serves the line until it is cancelled; it does so only while it leads."""
+
+    client: Client
+    fleet: Fleet
+    pods: Store[Pod]
+    dialects: Dialects
+    teller: Teller
+    settings: Line = field(default_factory=Line)
+    leading: Callable[[], bool] = lambda: True
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    _places: dict[str, _Place] = field(default_factory=dict, init=False)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _swept: float = field(default=float("-inf"), init=False)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows | None = None) -> None:
+        """It was refused on these nodes; on others it may never be put."""
+        uid = pod.metadata.uid
+        waiting = Waiting(uid, demands, pod.spec.priority, self._since(pod), only(self.fleet, rows))
+        place = self._places.get(uid)
+        if place is None:
+            self._places[uid] = _Place(pod, waiting)
+        else:
+            self._places[uid] = _Place(pod, waiting, called=place.called if rows is None else float("-inf"))
+        self._explain(uid)
+
+    def refuse(self, pod: Pod, why_: str) -> None:
+        """It can never be served; it is told so and does not wait in line."""
+        self.forget(pod.metadata.uid)
+        self.teller.tell(pod, "GPUDemandRefused", why_)
+
+    def forget(self, uid: str) -> None:
+        if self._places.pop(uid, None) is not None:
+            self.fleet.unhold(uid)
+
+    def place_of(self, uid: str) -> int | None:
+        """1 is the head; None if it does not wait."""
+        line = [waiting.uid for waiting in self._order()]
+        return line.index(uid) + 1 if uid in line else None
+
+    def on_pod(self, change: Change[Pod]) -> None:
+        """From the store: who need not wait any more, and who waits though we never refused it."""
+        pod, uid = change.object, change.object.metadata.uid
+        if change.kind == "deleted" or pod.spec.node_name or has_ended(pod) or _is_leaving(pod):
+            self.forget(uid)
+        elif uid in self._places:
+            place = self._places[uid]
+            place.pod = pod
+            if _asks_anew(change):
+                self._put(pod)
+        elif _is_unschedulable(pod):
+            self._put(pod)
+        self._moved.set()
+
+    def refill(self) -> None:
+        """At the beginning of a term: all that wait, by what the API server says of them."""
+        self._places.clear()
+        for pod in self.pods:
+            waits = not (pod.spec.node_name or has_ended(pod) or _is_leaving(pod))
+            if waits and _is_unschedulable(pod):
+                self._put(pod)
+        self._swept = float("-inf")
+        self._moved.set()
+
+    def moved(self) -> None:
+        """The ledger may have gained room."""
+        self._moved.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._pause()
+            if self.leading():
+                await self._serve()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK):
+                await self._moved.wait()
+        self._moved.clear()
+
+    async def _serve(self) -> None:
+        now, gained = self.clock(), self.fleet.take_gained()
+        if not self._places:
+            return
+        rows: Rows | None = gained
+        if now - self._swept >= SWEEP:
+            rows, self._swept = None, now
+        line = [place.waiting for place in self._places.values()]
+        served = serve(self.fleet, line, self.wall(), self.settings.patience, rows)
+        self._hold(served.holds)
+        woken = set(served.wake)
+        due = [
+            waiting.uid
+            for waiting in self._order()
+            if self._is_due(self._places[waiting.uid], now, fits=waiting.uid in woken)
+        ]
+        for start in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*(self._call(uid) for uid in due[start : start + AT_ONCE]))
+
+    def _is_due(self, place: _Place, now: float, *, fits: bool) -> bool:
+        """New room calls at once, but nobody twice in a moment; and who did not follow is called again."""
+        if fits:
+            return now - place.called >= self.settings.retry
+        if now < place.next_call:
+            return False
+        place.next_call = float("inf")
+        rows = rows_of(self.fleet, place.waiting.eligible)
+        found = scan(self.fleet, place.waiting.uid, place.waiting.demands, rows)
+        return bool((found == Verdict.FITS).any())
+
+    def _hold(self, holds: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
+        before = self.fleet.holds()
+        for uid in before:
+            if uid not in holds:
+                self.fleet.unhold(uid)
+        for uid, (node, cards) in holds.items():
+            if before.get(uid) != (node, cards):
+                self.fleet.hold(uid, node, cards)
+                if uid in self._places:
+                    self._explain(uid)
+
+    async def _call(self, uid: str) -> None:
+        """An annotation, guarded by uid: the name may be another pod's by now."""
+        place = self._places.get(uid)
+        if place is None or not self.leading():
+            return
+        now = self.clock()
+        pause = min(self.settings.retry * 2**place.calls, LONGEST_PAUSE)
+        place.calls, place.called, place.next_call = place.calls + 1, now, now + pause
+        meta = place.pod.metadata
+        changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall():.3f}"}}}
+        try:
+            await self.client.merge_patch(
+                PODS, meta.name, changes, meta.namespace, guard=Guard(uid), within=5.0
+            )
+        except (NotFound, Conflict):
+            self.forget(uid)
+        except KubeError as error:
+            log.warning("calling %s/%s: %s", meta.namespace, meta.name, error)
+
+    def _put(self, pod: Pod) -> None:
+        try:
+            demands = tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+        except BadInput:
+            return
+        if demands:
+            self.add(pod, demands)
+
+    def _explain(self, uid: str) -> None:
+        place = self._places[uid]
+        self.teller.tell(place.pod, "WaitingForGPU", lambda: self._reason(uid))
+
+    def _reason(self, uid: str) -> str:
+        place = self._places[uid]
+        reason = why(self.fleet, uid, place.waiting.demands, rows_of(self.fleet, place.waiting.eligible))
+        return f"{reason}: waiting, {ordinal(self.place_of(uid) or 1)} in line"
+
+    def _order(self) -> list[Waiting]:
+        return order(place.waiting for place in self._places.values())
+
+    def _since(self, pod: Pod) -> float:
+        created = pod.metadata.creation_timestamp
+        return created.timestamp() if created else self.wall()
+
+
+def _is_unschedulable(pod: Pod) -> bool:
+    """kube-scheduler has tried it, in vain; a gated pod has another reason there."""
+    return any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in pod.status.conditions
+    )
+
+
+def _is_leaving(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def _asks_anew(change: Change[Pod]) -> bool:
+    """Its wishes may have changed: annotations of a pod that waits are its author's."""
+    before = change.before
+    return before is not None and _wishes(before) != _wishes(change.object)
+
+
+def _wishes(pod: Pod) -> dict[str, str]:
+    return {key: text for key, text in pod.metadata.annotations.items() if key != names.RETRY}

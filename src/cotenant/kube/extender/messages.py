@@ -1,0 +1,119 @@
+"""The messages of kube-scheduler's extender API.
+
+Their keys are Go field names without tags: we write them so, and read them in any case, as Go does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from cotenant.core.errors import BadInput
+from cotenant.kube.objects import Pod
+
+T = TypeVar("T")
+
+
+class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    """Of filter and prioritize."""
+
+    pod: Pod
+    node_names: list[str] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        if self.node_names is None:
+            raise BadInput("NodeNames: there are none: set nodeCacheCapable: true in the extender's entry")
+        return self.node_names
+
+
+class MetaPod(msgspec.Struct, frozen=True, gc=False):
+    uid: str = msgspec.field(name="UID", default="")
+
+
+class MetaVictims(msgspec.Struct, frozen=True, gc=False):
+    pods: tuple[MetaPod, ...] | None = msgspec.field(name="Pods", default=())
+    violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class Victims(msgspec.Struct, frozen=True, gc=False):
+    pods: tuple[Pod, ...] | None = msgspec.field(name="Pods", default=())
+    violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    pod: Pod
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+    node_name_to_victims: dict[str, Victims] | None = None
+
+    def proposed(self) -> dict[str, MetaVictims]:
+        """By node, the pods that the scheduler would evict."""
+        if self.node_name_to_meta_victims:
+            return self.node_name_to_meta_victims
+        return {
+            node: MetaVictims(
+                tuple(MetaPod(pod.metadata.uid) for pod in victims.pods or ()), victims.violations
+            )
+            for node, victims in (self.node_name_to_victims or {}).items()
+        }
+
+
+class BindArgs(msgspec.Struct, frozen=True, gc=False):
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+def read(body: bytes, kind: type[T]) -> T:
+    """BadInput says what is wrong with the message."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return msgspec.convert(_cased(msgspec.json.decode(body), kind), kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"body: this is not what kube-scheduler sends an extender: {error}") from None
+
+
+def _cased(value: Any, kind: type[Any]) -> Any:
+    """With the keys of the message itself as they should be; what lies in them has tags of its own."""
+    if not isinstance(value, Mapping):
+        return value
+    wanted = {field.encode_name.casefold(): field.encode_name for field in msgspec.structs.fields(kind)}
+    cased = {wanted.get(str(key).casefold(), key): each for key, each in value.items()}
+    for key, inner in (("NodeNameToMetaVictims", MetaVictims), ("NodeNameToVictims", Victims)):
+        if isinstance(cased.get(key), Mapping):
+            cased[key] = {node: _cased(each, inner) for node, each in cased[key].items()}
+    if kind is MetaVictims and isinstance(cased.get("Pods"), list):
+        cased["Pods"] = [_cased(pod, MetaPod) for pod in cased["Pods"]]
+    return cased
+
+
+def filtered(fitting: list[str], failed: dict[str, str], never: dict[str, str]) -> bytes:
+    """`never` are nodes where evicting others would not help either."""
+    return msgspec.json.encode(
+        {"NodeNames": fitting, "FailedNodes": failed, "FailedAndUnresolvableNodes": never, "Error": ""}
+    )
+
+
+def prioritized(names: list[str], scores: list[int]) -> bytes:
+    return msgspec.json.encode(
+        [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
+    )
+
+
+def preempted(victims: Mapping[str, MetaVictims]) -> bytes:
+    return msgspec.json.encode({"NodeNameToMetaVictims": victims})
+
+
+def bound(error: str = "") -> bytes:
+    return msgspec.json.encode({"Error": error})
+
+
+def failed(error: str) -> bytes:
+    """For whatever could not be answered; every answer of the API has this key."""
+    return msgspec.json.encode({"Error": error})

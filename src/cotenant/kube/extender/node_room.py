@@ -1,0 +1,64 @@
+"""Whether a pod fits a node by what kube-scheduler counts besides GPUs: CPU, memory, pods and the like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+
+from cotenant.kube.objects import Container, Node, Pod, Quantities
+from cotenant.kube.pods import has_ended
+
+_SCALE = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}
+
+
+def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
+    """With the others on the node, too."""
+    taken: Counter[str] = Counter()
+    for other in others:
+        if not has_ended(other):
+            taken.update(_needs(other))
+    there = {name: _amount(text) for name, text in node.status.allocatable.items()}
+    return all(
+        taken[name] + amount <= there.get(name, Decimal(0)) for name, amount in _needs(pod).items() if amount
+    )
+
+
+def _needs(pod: Pod) -> dict[str, Decimal]:
+    """As kube-scheduler counts: all containers at once, or the largest init container if that is more."""
+    sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
+    running = _sum([*(pod.spec.containers or ()), *sidecars])
+    for each in pod.spec.init_containers:
+        if each.restart_policy != "Always":
+            for name, amount in _requests(each).items():
+                running[name] = max(running.get(name, Decimal(0)), amount)
+    return {**running, "pods": Decimal(1)}
+
+
+def _sum(containers: Iterable[Container]) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for container in containers:
+        for name, amount in _requests(container).items():
+            total[name] = total.get(name, Decimal(0)) + amount
+    return total
+
+
+def _requests(container: Container) -> dict[str, Decimal]:
+    asked: Quantities = {**container.resources.limits, **container.resources.requests}
+    return {name: _amount(text) for name, text in asked.items()}
+
+
+def _amount(text: str) -> Decimal:
+    """What cannot be read counts as nothing: the API server has checked it."""
+    number = text.rstrip("numkKMGTPEi")
+    try:
+        return Decimal(number) * _SCALE[text[len(number) :]]
+    except (InvalidOperation, KeyError):
+        return Decimal(0)

@@ -1,0 +1,26 @@
+"""Which nodes a waiting pod may go to, GPUs aside: those that it was refused on, and new ones."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.matrix import Rows
+
+
+def only(fleet: Fleet, rows: Rows | None) -> NDArray[np.bool_] | None:
+    """By row; None if it may go anywhere."""
+    if rows is None:
+        return None
+    mask = np.zeros(fleet.matrix.rows, np.bool_)
+    mask[rows[rows >= 0]] = True
+    return mask
+
+
+def rows_of(fleet: Fleet, eligible: NDArray[np.bool_] | None) -> Rows:
+    """The rows it may go to. Nodes that came later, beyond the mask's end, are among them."""
+    if eligible is None:
+        return np.arange(fleet.matrix.rows, dtype=np.int32)
+    later = np.arange(len(eligible), fleet.matrix.rows, dtype=np.int32)
+    return np.concatenate((np.flatnonzero(eligible).astype(np.int32), later))

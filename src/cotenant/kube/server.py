@@ -1,0 +1,239 @@
+"""The server: webhook on every replica; ledger, extender and line where it leads.
+
+Every replica keeps its caches warm. A term begins with a list that is newer than the lease, so that whatever
+the leader before did is in the ledger before the first question is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from random import Random
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import BadInput
+from cotenant.core.placement import typical_of
+from cotenant.kube.access import Access
+from cotenant.kube.admission.serving import webhook_app, webhook_runner
+from cotenant.kube.backoff import Backoff
+from cotenant.kube.certificate_keeper import CertificateKeeper
+from cotenant.kube.client import Client
+from cotenant.kube.errors import KubeError
+from cotenant.kube.extender.binding import Binder
+from cotenant.kube.extender.deciding import Decider
+from cotenant.kube.extender.endpoint import publish
+from cotenant.kube.extender.keeping import FleetKeeper
+from cotenant.kube.extender.line_keeper import LineKeeper
+from cotenant.kube.extender.serving import Extender
+from cotenant.kube.extender.telling import Teller
+from cotenant.kube.lease import Election, LeaseSettings
+from cotenant.kube.objects import Node, Pod
+from cotenant.kube.pods import demand_of
+from cotenant.kube.resources import NODES, PODS
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.settings import Settings
+from cotenant.kube.slots_of_pod import PodDemand
+from cotenant.kube.store import Change
+from cotenant.kube.watching import Watcher
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = 1000
+"""Demands served last, by which fragmentation is measured."""
+LEARN_EVERY = 100
+
+
+@dataclass
+class History:
+    """Which demands are typical of this cluster."""
+
+    fleet: Fleet
+    _last: deque[Demand] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _new: int = 0
+
+    def add(self, demand: PodDemand) -> None:
+        self._last.extend(slot.demand for slot in demand.slots)
+        self._new += 1
+        if self._new >= LEARN_EVERY:
+            self.learn()
+
+    def learn(self) -> None:
+        self._new = 0
+        self.fleet.typical = typical_of(self._last)
+
+
+@dataclass
+class Server:
+    """`run()` serves until it is cancelled."""
+
+    settings: Settings
+    client: Client
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    def __post_init__(self) -> None:
+        settings, client, dialects = self.settings, self.client, self.settings.dialects
+        self.address = _own_address(settings, self.environ)
+        self.pods: Watcher[Pod] = Watcher(client, PODS)
+        self.nodes: Watcher[Node] = Watcher(client, NODES)
+        self.election = Election(
+            client,
+            LeaseSettings(
+                settings.leader.lease, settings.namespace, duration=round(settings.leader.duration)
+            ),
+        )
+        self.fleet = Fleet()
+        self.history = History(self.fleet)
+        self.teller = Teller(client)
+        self.line = LineKeeper(
+            client,
+            self.fleet,
+            self.pods.store,
+            dialects,
+            self.teller,
+            settings.line,
+            leading=lambda: self.not_ready() is None,
+        )
+        self.keeper = FleetKeeper(self.pods.store, self.nodes.store, self.fleet, self._on_pod)
+        self.nodes.store.subscribe(lambda _: self.line.moved())
+        binder = Binder(
+            client, self.keeper, self.line, dialects, self.election.must_lead, bound=self.history.add
+        )
+        decider = Decider(self.fleet, self.pods.store, self.nodes.store, dialects, self.line)
+        self.extender = Extender(decider, binder, self.not_ready, self.registry)
+        self.certificates = CertificateKeeper(client, settings)
+        self._term: int | None = None
+        self._measure()
+
+    def not_ready(self) -> str | None:
+        """Why the extender must not answer now."""
+        if not self.election.leading():
+            return f"this server does not lead: {self.election.holder or 'nobody'} does"
+        if self._term != self.election.term:
+            return "this server leads and has not yet read the cluster's grants"
+        return None
+
+    async def run(self) -> None:
+        election = asyncio.create_task(self.election.run())
+        runners: list[web.AppRunner] = []
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for work in (
+                    self.pods.run(),
+                    self.nodes.run(),
+                    self.certificates.run(),
+                    self.teller.run(),
+                    self.line.run(),
+                    self._lead(),
+                    _never_ends(election),
+                ):
+                    tasks.create_task(work)
+                await self._listen(runners)
+        finally:
+            for runner in runners:
+                await runner.cleanup()
+            election.cancel()  # last of all: what acts as leader has stopped
+            await asyncio.wait([election])
+
+    async def _listen(self, runners: list[web.AppRunner]) -> None:
+        await self.certificates.wait_until_ready()
+        checks = {"certificates": lambda: self.certificates.trouble is None}
+        webhook = webhook_runner(webhook_app(self.settings, self.settings.dialects, self.registry, checks))
+        extender = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
+        plain = bool(self.settings.server.address) and ip_address(self.settings.server.address).is_loopback
+        for runner, port, context in (
+            (
+                webhook,
+                self.settings.webhook.port,
+                self.certificates.server_context(client_certificates=False),
+            ),
+            (extender, self.settings.extender.port, None if plain else self._mutual()),
+        ):
+            await runner.setup()
+            runners.append(runner)
+            await web.TCPSite(
+                runner, self.settings.server.address or None, port, ssl_context=context, backlog=1024
+            ).start()
+        log.info("listening on %s", self.address)
+
+    def _mutual(self) -> ssl.SSLContext:
+        return self.certificates.server_context(client_certificates=True)
+
+    async def _lead(self) -> None:
+        backoff = Backoff(0.2, 5.0, Random())
+        while True:
+            term = await self.election.wait_until_leading()
+            await asyncio.gather(self.pods.relist(), self.nodes.relist())
+            self.keeper.forget_unseen()
+            self._remember()
+            self.line.refill()
+            self._term = term
+            gc.collect()
+            gc.freeze()  # what has been read stays: no collection need look at it again
+            log.info("term %d: %d nodes, %d pods charged", term, len(self.nodes.store), len(self.fleet.pods))
+            try:
+                if not ip_address(self.address).is_loopback:
+                    await publish(self.client, self.settings, self.address)
+            except KubeError as error:
+                log.warning("%s", error)
+                await asyncio.sleep(backoff.next(error.retry_after))
+                continue
+            backoff.reset()
+            await self.election.wait_until_over(term)
+            log.warning("term %d is over", term)
+
+    def _remember(self) -> None:
+        """What runs is typical, until more is known."""
+        for uid in list(self.fleet.pods)[:REMEMBERED]:
+            pod = self.pods.store.get(uid)
+            if pod is not None:
+                try:
+                    self.history.add(demand_of(pod, self.settings.dialects))
+                except BadInput:
+                    continue
+        self.history.learn()
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        self.line.on_pod(change)
+        if change.kind == "deleted":
+            self.teller.forget(change.object.metadata.uid)
+
+    def _measure(self) -> None:
+        pending = Gauge("cotenant_scheduler_pending_pods", "Pods in the line", registry=self.registry)
+        pending.set_function(lambda: len(self.line))
+        leader = Gauge("cotenant_leader", "1 where this server leads", registry=self.registry)
+        leader.set_function(lambda: self.not_ready() is None)
+        charged = Gauge("cotenant_charged_pods", "Pods that hold a grant", registry=self.registry)
+        charged.set_function(lambda: len(self.fleet.pods))
+
+
+def _own_address(settings: Settings, environ: Mapping[str, str]) -> str:
+    address = settings.server.address or environ.get("POD_IP", "")
+    try:
+        return str(ip_address(address))
+    except ValueError:
+        raise BadInput(
+            f"server.address: {address!r} is not an IP address: others must be told where this server is: set "
+            "it, or POD_IP in the environment"
+        ) from None
+
+
+async def _never_ends(task: asyncio.Task[None]) -> None:
+    await asyncio.shield(task)
+    raise RuntimeError("the election has ended")
+
+
+async def serve(settings: Settings, access: Access) -> None:
+    """Until it is cancelled."""
+    async with Client(access) as client:
+        await Server(settings, client).run()
