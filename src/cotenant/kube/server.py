@@ -223,7 +223,7 @@ def _own_address(settings: Settings, environ: Mapping[str, str]) -> str:
         return str(ip_address(address))
     except ValueError:
         raise BadInput(
-            f"server.address: {address!r} is not an IP address: others must be told where this server is: set "
+            f"server.address: {address!r} is not an IP address: others must know where this server is: set "
             "it, or POD_IP in the environment"
         ) from None
 

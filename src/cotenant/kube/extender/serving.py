@@ -56,6 +56,7 @@ class Extender:
             handler = self._handler(name, verb)
             app.router.add_post(f"/{name}", handler)
             app.router.add_post(f"/gpushare-scheduler/{name}", handler)
+        app.router.add_get("/healthz", self._health)
         app.router.add_get("/gpushare-scheduler/inspect", self._inspect)
         app.router.add_get("/gpushare-scheduler/inspect/{node}", self._inspect)
         return app
@@ -100,6 +101,10 @@ class Extender:
     async def _bind(self, body: bytes) -> bytes:
         await self.binder.bind(messages.read(body, messages.BindArgs))
         return messages.bound()
+
+    async def _health(self, _: web.Request) -> web.Response:
+        reason = self.ready()
+        return web.Response(text=f"{reason or 'ok'}\n", status=503 if reason else 200)
 
     async def _inspect(self, request: web.Request) -> web.Response:
         reason = self.ready()
