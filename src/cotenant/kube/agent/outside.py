@@ -19,13 +19,11 @@ STEP = 16 << 20
 NOISE = 64 << 20
 """Drivers report a few MiB in use on a card that nobody uses: it may still be granted whole."""
 
-_HEX = "[0-9a-f]"
-_UID = "-".join(f"{_HEX}{{{length}}}" for length in (8, 4, 4, 4, 12))
+_LENGTHS = (8, 4, 4, 4, 12)
+_UID, _UID_IN_SLICE = (sign.join(f"[0-9a-f]{{{length}}}" for length in _LENGTHS) for sign in "-_")
 _FOLDER = re.compile(f"pod({_UID})")
 """The kubelet's cgroupfs driver: kubepods/burstable/pod<uid>."""
-_SLICE = re.compile(
-    rf"(?:[\w.:\\-]+-)?kubepods(?:-burstable|-besteffort)?-pod({_UID.replace('-', '_')})\.slice"
-)
+_SLICE = re.compile(rf"(?:[\w.:\\-]+-)?kubepods(?:-burstable|-besteffort)?-pod({_UID_IN_SLICE})\.slice")
 """Its systemd driver: kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid with _>.slice."""
 _QOS = frozenset({"burstable", "besteffort"})
 _OF_USERS = "user.slice"
@@ -70,7 +68,7 @@ def pods_of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[i
     found = {}
     for pid in pids:
         try:
-            text = (proc / str(pid) / "cgroup").read_text(errors="replace")
+            text = (proc / str(pid) / "cgroup").read_bytes().decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         except OSError:
