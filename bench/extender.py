@@ -1,0 +1,304 @@
+"""The extender beside one that does nothing, on a real control plane with hollow nodes.
+
+    python -m bench.extender [--nodes 100 1000 5000] [--measured 400]
+
+For each size: how long filter, prioritize and bind take with the names of all nodes in the body, and how many
+pods a second the real kube-scheduler binds with our extender and with the null extender (Go, says yes to
+everything, binds by the same one POST), with the same configuration, in turns. Eight cards a node, four pods
+running on each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).resolve().parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+
+from cluster.cotenant import objects  # noqa: E402
+from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of  # noqa: E402
+from cluster.testbed import binaries, hollow, places  # noqa: E402
+from cluster.testbed.component import Component, answers  # noqa: E402
+from cluster.testbed.controlplane import ControlPlane  # noqa: E402
+
+from cotenant.core.grant import Share  # noqa: E402
+from cotenant.dialects import names  # noqa: E402
+from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant  # noqa: E402
+from cotenant.kube.client import Client, Selection  # noqa: E402
+from cotenant.kube.kubeconfig import read  # noqa: E402
+from cotenant.kube.patches import Guard  # noqa: E402
+from cotenant.kube.resources import PODS  # noqa: E402
+from cotenant.kube.settings_file import read_settings  # noqa: E402
+
+CARDS = 8
+CARD = 80 * GIB
+PODS_A_NODE = 4
+CALLS = 300
+AT_ONCE = 32
+NAMESPACE = "bench"
+OURS, NULL = 8444, 8888
+PROMISED = {"filter p50": 15.0, "filter p99": 30.0, "memory": 350.0, "pods": 0.8}
+"""ms and ms at 5,000 nodes; MB; the part of the null extender's pods a second."""
+
+
+def pod(name: str, size: int, scheduler: str = "cotenant") -> dict[str, Any]:
+    amounts = {names.GPU_MEMORY: f"{size}Gi", names.GPU_SLOT: "1"}
+    container = {"name": "main", "image": "none", "resources": {"limits": amounts, "requests": amounts}}
+    return {
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [container],
+            "tolerations": [{"operator": "Exists"}],
+        },
+    }
+
+
+class Bench:
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.access = read([plane.kubeconfig()]).access()
+        self.settings = read_settings({"namespace": objects.NAMESPACE}, {})
+        self.random = random.Random(1)
+
+    async def populate(self, count: int) -> list[str]:
+        """Nodes, and pods that run on them with a grant each."""
+        all_names = [f"hollow-{number:05d}" for number in range(count)]
+        hollow.add(self.plane.api, (gpu_node(name, [CARD] * CARDS) for name in all_names))
+        async with Client(self.access) as client:
+            await _all(self._run_one(client, name, at) for name in all_names for at in range(PODS_A_NODE))
+        return all_names
+
+    async def _run_one(self, client: Client, node: str, at: int) -> None:
+        size = self.random.choice([2, 4, 8, 16, 24, 40])
+        made = await client.create(PODS, pod(f"{node}-{at}", size, "nobody"), NAMESPACE)
+        meta = made.metadata
+        share = Share(uuid_of(node, self.random.randrange(CARDS) if at > 1 else at), size * GIB)
+        grant = PodGrant(meta.uid, (SlotGrant("main", (share,)),))
+        guard = Guard(meta.uid, meta.resource_version)
+        await client.bind(
+            meta.name, NAMESPACE, node, guard=guard, annotations={names.GRANT: write_grant(grant)}, within=60
+        )
+        running = {"status": {"phase": "Running"}}
+        await client.merge_patch(PODS, meta.name, running, NAMESPACE, subresource="status")
+
+    def server(self) -> Component:
+        file = places.STATE / "bench.toml"
+        file.write_text(
+            f'namespace = "{objects.NAMESPACE}"\nkubeconfig = "{self.plane.kubeconfig()}"\n'
+            '[server]\naddress = "127.0.0.1"\n'
+        )
+        connection = http.client.HTTPConnection("127.0.0.1", OURS, timeout=5)
+        code = "from cotenant.cli.main import main; main()"
+        return Component(
+            "cotenant-server",
+            [sys.executable, "-c", code, "server", "--settings", file],
+            ready=answers(connection, "/healthz"),
+        )
+
+    def null(self) -> Component:
+        pair = self.plane.credentials("null-extender", ["system:masters"])
+        trusted = self.plane.authority.pair.certificate
+        flags = [f"--ca={trusted}", f"--certificate={pair.certificate}", f"--key={pair.key}"]
+        connection = http.client.HTTPConnection("127.0.0.1", NULL, timeout=5)
+        return Component(
+            "null-extender", [binaries.null_extender(), *flags], ready=answers(connection, "/healthz")
+        )
+
+    def schedule(self, port: int) -> None:
+        resources = sorted(self.settings.dialects.resources)
+        extender = {
+            "urlPrefix": f"http://127.0.0.1:{port}",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "bindVerb": "bind",
+            "weight": 1000,
+            "httpTimeout": "30s",
+            "nodeCacheCapable": True,
+            "managedResources": [{"name": name, "ignoredByScheduler": False} for name in resources],
+        }
+        self.plane.schedule_with(
+            profiles=[{"schedulerName": "cotenant"}], percentageOfNodesToScore=100, extenders=[extender]
+        )
+
+    async def pods_a_second(self, port: int, count: int) -> float:
+        """From the moment that kube-scheduler sees the pods to the last one's binding."""
+        self.schedule(port)
+        async with Client(self.access) as client:
+            listed = await client.list(PODS, Selection(NAMESPACE), newest=True)
+            await asyncio.sleep(3)  # its caches are warm then, as they are in a running cluster
+            self.plane.scheduler.pause()
+            sizes = [self.random.choice([1, 2, 4, 8]) for _ in range(count)]
+            await _all(
+                client.create(PODS, pod(f"measured-{n}", size), NAMESPACE) for n, size in enumerate(sizes)
+            )
+            self.plane.scheduler.resume()
+            took = await self._until_bound(client, listed.resource_version, count)
+        self._clear()
+        return count / took
+
+    async def _until_bound(self, client: Client, since: str, count: int) -> float:
+        began, bound = time.perf_counter(), set[str]()
+        watch = client.watch(PODS, Selection(NAMESPACE), resource_version=since, seconds=600)
+        async for event in watch:
+            if event.object is not None and event.object.spec.node_name:
+                name = event.object.metadata.name
+                if name.startswith("measured-"):
+                    bound.add(name)
+            if len(bound) == count:
+                break
+        await watch.aclose()
+        return time.perf_counter() - began
+
+    def _clear(self) -> None:
+        api = self.plane.api
+        for each in api.items(f"/api/v1/namespaces/{NAMESPACE}/pods"):
+            if each["metadata"]["name"].startswith("measured-"):
+                api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{each['metadata']['name']}")
+
+    async def verbs(self, all_names: Sequence[str]) -> dict[str, list[float]]:
+        """Milliseconds of each call, one after another, as kube-scheduler calls."""
+        took: dict[str, list[float]] = {"filter": [], "prioritize": [], "bind": []}
+        connection = http.client.HTTPConnection("127.0.0.1", OURS, timeout=30)
+        for verb in ("filter", "prioritize"):
+            for number in range(CALLS):
+                asked = pod(f"asked-{number}", self.random.choice([1, 2, 4, 8, 16, 40]))
+                asked["metadata"]["uid"] = f"asked-{number}"
+                mixed = list(all_names)
+                self.random.shuffle(mixed)
+                body = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": mixed}).encode()
+                took[verb].append(_timed(connection, verb, body))
+        async with Client(self.access) as client:
+            for number in range(CALLS):
+                made = await client.create(PODS, pod(f"measured-b{number}", 1, "nobody"), NAMESPACE)
+                body = json.dumps(
+                    {
+                        "PodName": made.metadata.name,
+                        "PodNamespace": NAMESPACE,
+                        "PodUID": made.metadata.uid,
+                        "Node": self.random.choice(all_names),
+                    }
+                ).encode()
+                took["bind"].append(_timed(connection, "bind", body))
+        self._clear()
+        return took
+
+
+def _timed(connection: http.client.HTTPConnection, verb: str, body: bytes) -> float:
+    began = time.perf_counter()
+    connection.request("POST", f"/{verb}", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = json.loads(response.read())
+    took = (time.perf_counter() - began) * 1000
+    if response.status != 200 or (isinstance(answer, dict) and answer.get("Error")):
+        raise SystemExit(f"{verb}: {response.status} {str(answer)[:300]}")
+    return took
+
+
+async def _all(work: Iterable[Awaitable[Any]]) -> None:
+    """A few at a time."""
+    waiting: Iterator[Awaitable[Any]] = iter(work)
+
+    async def worker() -> None:
+        for each in waiting:
+            await each
+
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+
+
+@contextmanager
+def _running(make: Callable[[], Component]) -> Iterator[Component]:
+    component = make()
+    component.start()
+    try:
+        component.wait(120)
+        yield component
+    finally:
+        component.stop()
+
+
+def _memory(component: Component) -> tuple[float, float]:
+    """MB now and at most."""
+    status = Path(f"/proc/{component.pid}/status").read_text()
+    figures = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    return int(figures["VmRSS"].split()[0]) / 1000, int(figures["VmHWM"].split()[0]) / 1000
+
+
+async def measure(count: int, measured: int) -> dict[str, float]:
+    plane = ControlPlane()
+    try:
+        plane.start()
+        bench = Bench(plane)
+        objects.create(plane.api, bench.settings)
+        plane.api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        plane.api.until(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default", lambda _: True)
+        print(f"-- {count} nodes, {count * PODS_A_NODE} pods: filling the cluster", flush=True)
+        all_names = await bench.populate(count)
+        rates: dict[str, list[float]] = {"ours": [], "null": []}
+        with _running(bench.server) as server:
+            took = await bench.verbs(all_names)
+            rates["ours"].append(await bench.pods_a_second(OURS, measured))
+            now, most = _memory(server)
+        for _ in range(2):
+            with _running(bench.null):
+                rates["null"].append(await bench.pods_a_second(NULL, measured))
+        with _running(bench.server) as server:
+            rates["ours"].append(await bench.pods_a_second(OURS, measured))
+            most = max(most, _memory(server)[1])
+    finally:
+        plane.stop()
+    for verb, each in took.items():
+        ranked = sorted(each)
+        p50, p99 = statistics.median(ranked), ranked[int(len(ranked) * 0.99)]
+        print(f"   {verb:<11} p50 {p50:7.2f} ms   p99 {p99:7.2f} ms   ({len(each)} calls)")
+    ours, null = statistics.mean(rates["ours"]), statistics.mean(rates["null"])
+    each = {name: "  ".join(f"{rate:.1f}" for rate in found) for name, found in rates.items()}
+    print(f"   pods/s      ours {ours:.1f} ({each['ours']})   null {null:.1f} ({each['null']})")
+    print(f"               {ours / null:.0%} of the null extender, {measured} pods each time")
+    print(f"   memory      {now:.0f} MB, {most:.0f} MB at most", flush=True)
+    ranked = sorted(took["filter"])
+    return {
+        "filter p50": statistics.median(ranked),
+        "filter p99": ranked[int(len(ranked) * 0.99)],
+        "memory": most,
+        "pods": ours / null,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.extender", description=__doc__)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000])
+    parser.add_argument("--measured", type=int, default=400, help="pods through kube-scheduler, each time")
+    asked = parser.parse_args()
+    if not places.inside():
+        binaries.null_extender()
+        inside = [sys.executable, "-m", "cluster.testbed", "run", "--"]
+        command = [*inside, sys.executable, "-m", "bench.extender", *sys.argv[1:]]
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, check=False).returncode
+    kept = True
+    for count in asked.nodes:
+        found = asyncio.run(measure(count, asked.measured))
+        kept &= found["pods"] >= PROMISED["pods"] and found["memory"] <= PROMISED["memory"]
+        kept &= (
+            found["filter p50"] <= PROMISED["filter p50"] and found["filter p99"] <= PROMISED["filter p99"]
+        )
+    print("promised: " + ", ".join(f"{name} {figure:g}" for name, figure in PROMISED.items()))
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
