@@ -47,12 +47,12 @@ def rooms_of(fleet: Fleet, node: str) -> list[Room]:
     return sorted(fleet.ledger(node).room(), key=lambda room: (room.gpu.index, room.gpu.uuid))
 
 
-def closed_to(fleet: Fleet, node: str, uid: str) -> frozenset[str]:
-    """Cards of the node that are held for others."""
+def closed_to(fleet: Fleet, node: str, uid: str, behind: Collection[str] = ()) -> frozenset[str]:
+    """Cards of the node that are held for others; the holds of those behind it do not count."""
     return frozenset(
         card
         for holder, (where, cards) in fleet.holds().items()
-        if where == node and holder != uid
+        if where == node and holder != uid and holder not in behind
         for card in cards
     )
 

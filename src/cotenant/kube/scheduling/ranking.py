@@ -1,4 +1,8 @@
-"""Which of the nodes on which a pod fits is the best."""
+"""Which of the nodes on which a pod fits is the best.
+
+As the core ranks the cards of one machine: by the pod's policy, then the least left over on the card, then
+the smaller card; then, of nodes that are equal so far, the fuller one (`spread`: the emptier).
+"""
 
 from __future__ import annotations
 
@@ -8,24 +12,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
+from cotenant.core.fragmentation import Typical
 from cotenant.kube.scheduling.filling import fill
 from cotenant.kube.scheduling.fleet import Fleet
-from cotenant.kube.scheduling.matrix import Rows, Window
-from cotenant.kube.scheduling.scan import Verdict, open_cards, scan
+from cotenant.kube.scheduling.kinds import NOWHERE
+from cotenant.kube.scheduling.matrix import Bytes, Matrix, Rows, Window
+from cotenant.kube.scheduling.scan import Own, Verdict, judge, open_cards
+from cotenant.kube.scheduling.wants import want
+from cotenant.kube.scheduling.wasting import increase_by_card, increase_by_node
 
 BEST = 10
+_AT_A_TIME = 1024
 
 
 def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
     """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
+    own = fleet.held_places(uid)
     result = np.zeros(len(rows), np.int64)
-    fits = np.flatnonzero(scan(fleet, uid, demands, rows) == Verdict.FITS)
-    if not len(fits):
-        return result
-    window = Window(fleet.matrix, rows[fits])
-    filling = fill(window, demands, open_cards(window, fleet.held_places(uid)))
-    order = fits[np.lexsort((rows[fits], filling.sizes, filling.left))]
-    result[order] = by_rank(len(order))
+    fits = np.flatnonzero(judge(fleet.matrix, demands, rows, own) == Verdict.FITS)
+    if len(fits) and demands:
+        order = fits[ranked(fleet.matrix, fleet.typical, demands, rows[fits], own)]
+        result[order] = by_rank(len(order))
     return result
 
 
@@ -35,3 +42,64 @@ def by_rank(count: int) -> NDArray[np.int64]:
     if count > 1:
         result[1:] = 9 - np.arange(count - 1) * 10 // (count - 1)
     return result
+
+
+def ranked(
+    matrix: Matrix, typical: Typical, demands: Sequence[Demand], rows: Rows, own: Own
+) -> NDArray[np.intp]:
+    """Positions in `rows`, where the pod fits on all, best first; ties go to the smaller row."""
+    parts = [
+        _keys(Window(matrix, rows[start : start + _AT_A_TIME]), typical, demands, own)
+        for start in range(0, len(rows), _AT_A_TIME)
+    ]
+    keys = [np.concatenate(each) for each in zip(*parts, strict=True)]
+    order: NDArray[np.intp] = np.lexsort((rows, *reversed(keys)))
+    return order
+
+
+def _keys(window: Window, typical: Typical, demands: Sequence[Demand], own: Own) -> list[Bytes]:
+    """By node, in the order in which they count; the least is the best."""
+    single = len(demands) == 1 and demands[0].count == 1
+    return (_of_one_card if single else _of_several)(window, typical, demands, own)
+
+
+def _of_one_card(window: Window, typical: Typical, demands: Sequence[Demand], own: Own) -> list[Bytes]:
+    """The best card of each node, exactly as the core ranks it."""
+    demand = demands[0]
+    part = want(demand, window)
+    fit = part.fits(window.free, window.compute, window.unused)
+    open_ = open_cards(window, own)
+    if open_ is not None:
+        fit &= open_
+    after: Bytes = np.zeros_like(window.free) if part.whole else window.free - part.need
+    by_card = [after, window.size]
+    if demand.placement == "frag":
+        by_card.insert(0, increase_by_card(window, part, typical))
+    elif demand.placement == "spread":
+        by_card.insert(0, -window.free)
+    keys = list[Bytes]()
+    for key in by_card:
+        allowed = np.where(fit, key, NOWHERE)
+        best: Bytes = allowed.min(axis=0)
+        fit &= allowed == best
+        keys.append(best)
+    return [*keys, _on_node(window.free, demand)]
+
+
+def _of_several(window: Window, typical: Typical, demands: Sequence[Demand], own: Own) -> list[Bytes]:
+    """The node as a whole, with all parts on the cards that best fit gives them."""
+    demand = demands[0]
+    on_node = _on_node(window.free, demand)
+    if demand.placement == "spread":
+        return [on_node]
+    filling = fill(window, demands, open_cards(window, own))
+    keys = [filling.left, filling.sizes, on_node]
+    if demand.placement == "frag":
+        keys.insert(0, increase_by_node(window, filling, typical))
+    return keys
+
+
+def _on_node(free: Bytes, demand: Demand) -> Bytes:
+    """What is free on the node in all, before: the pod takes the same of every node."""
+    total: Bytes = free.sum(axis=0)
+    return -total if demand.placement == "spread" else total

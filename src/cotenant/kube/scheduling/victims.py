@@ -1,15 +1,24 @@
-"""Whose end would open the room that a pod needs on a node."""
+"""Whose end would open the room that a pod needs on a node.
+
+kube-scheduler evicts by the sums of a node, which say nothing about its cards; here it is told exactly whom.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, combinations
 
 from cotenant.core.demand import Demand
-from cotenant.core.ledger import Ledger
+from cotenant.core.gpu import GPU
+from cotenant.core.grant import Grant, Share
+from cotenant.core.ledger import Ledger, Room
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.placing import best_fit, closed_to, put_all
 from cotenant.kube.scheduling.wants import in_order
+
+_MOST_TRIES = 1000
+"""Sets of pods that are tried in search of the smallest; then one without a spare pod has to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,32 +30,165 @@ class Candidate:
     started: float
 
 
+Group = tuple[Candidate, ...]
+
+
 def victims(
-    fleet: Fleet, node: str, uid: str, demands: Sequence[Demand], candidates: Sequence[Candidate]
+    fleet: Fleet,
+    node: str,
+    uid: str,
+    demands: Sequence[Demand],
+    candidates: Sequence[Candidate],
+    behind: Collection[str] = (),
 ) -> tuple[str, ...] | None:
-    """Those whose end opens the room, none of them spare; () if it fits already, None if nothing would."""
-    there = [one for one in candidates if (at := fleet.charged(one.uid)) is not None and at[0] == node]
-    removed = {one.uid for one in there}
-    closed = closed_to(fleet, node, uid)
-    wanted = [best_fit(demand) for demand in in_order(demands)]
+    """Those whose end opens the room, none of them spare; () if it fits already, None if nothing would.
 
-    def fits(gone: set[str]) -> bool:
-        ledger = fleet.ledger(node).copy()
-        for one in gone:
-            charged = fleet.charged(one)
-            for charge in charged[1].charges if charged else ():
-                ledger.release(charge.id)
-        return put_all(_rooms(ledger), wanted, (), closed) is not None
-
-    if fits(set()):
+    The highest priority among them is as low as possible, then they are as few as possible, then of the
+    lowest priorities, then the youngest. `behind` are the waiting pods whose holds give way to this one.
+    """
+    there = _There(fleet, node, closed_to(fleet, node, uid, behind), demands, candidates)
+    if there.fits(()):
         return ()
-    if not fits(removed):
-        return None
-    for one in sorted(there, key=lambda one: (-one.priority, one.started, one.uid)):
-        if fits(removed - {one.uid}):
-            removed.remove(one.uid)
-    return tuple(one.uid for one in there if one.uid in removed)
+    for level in sorted({one.priority for one in there.pods}):
+        pool = tuple(one for one in there.pods if one.priority <= level)
+        if there.fits(pool):
+            found = _fewest(there, pool) or there.without_spare(pool)
+            return tuple(one.uid for one in sorted(found, key=_cheapest_first))
+    return None
 
 
-def _rooms(ledger: Ledger) -> list:  # type: ignore[type-arg]
-    return sorted(ledger.room(), key=lambda room: (room.gpu.index, room.gpu.uuid))
+def _cheapest_first(one: Candidate) -> tuple[float, float, str]:
+    return one.priority, -one.started, one.uid
+
+
+def _cost(group: Iterable[Candidate]) -> tuple[object, ...]:
+    ordered = sorted(group, key=_cheapest_first)
+    return (
+        len(ordered),
+        sum(one.priority for one in ordered),
+        sorted(-one.started for one in ordered),
+        [one.uid for one in ordered],
+    )
+
+
+class _There:
+    """A node's cards, and what each would have if some of its pods ended."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        node: str,
+        closed: frozenset[str],
+        demands: Sequence[Demand],
+        candidates: Sequence[Candidate],
+    ) -> None:
+        ledger = fleet.ledger(node)
+        self.wanted = [best_fit(demand) for demand in in_order(demands)]
+        self.closed = closed
+        self.gpus = sorted(ledger.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
+        self._outside = {gpu.uuid: ledger.outside(gpu.uuid) for gpu in self.gpus}
+        self._charges: dict[str, dict[str, list[Grant]]] = {gpu.uuid: {} for gpu in self.gpus}
+        for uid in fleet.pods_on(node):
+            charged = fleet.charged(uid)
+            for charge in charged[1].charges if charged else ():
+                for share in charge.shares:
+                    if share.uuid in self._charges:
+                        self._charges[share.uuid].setdefault(uid, []).append(charge)
+        self._rooms: dict[tuple[str, frozenset[str]], Room] = {}
+        useful = {uid for gpu in self.gpus if self._could_do(gpu) for uid in self._charges[gpu.uuid]}
+        self.pods = sorted((one for one in candidates if one.uid in useful), key=_cheapest_first)
+
+    def _could_do(self, gpu: GPU) -> bool:
+        """Whether ending pods on this card can help at all."""
+        return gpu.healthy and gpu.uuid not in self.closed and any(each.accepts(gpu) for each in self.wanted)
+
+    def on(self, gpu: GPU, pool: Sequence[Candidate]) -> Group:
+        """Those of the pool that are on the card, the largest first: they are the likeliest to be enough."""
+        here = (one for one in pool if one.uid in self._charges[gpu.uuid])
+        return tuple(sorted(here, key=lambda one: -sum(share.memory for share in self._shares(gpu, one))))
+
+    def _shares(self, gpu: GPU, one: Candidate) -> list[Share]:
+        charges = self._charges[gpu.uuid][one.uid]
+        return [share for charge in charges for share in charge.shares if share.uuid == gpu.uuid]
+
+    def room(self, gpu: GPU, gone: frozenset[str]) -> Room:
+        charges = self._charges[gpu.uuid]
+        key = gpu.uuid, gone & charges.keys()
+        room = self._rooms.get(key)
+        if room is None:
+            left = [charge for uid, all_ in charges.items() if uid not in gone for charge in all_]
+            room = Ledger((gpu,), self._outside, left).room_on(gpu.uuid)
+            self._rooms[key] = room
+        return room
+
+    def fits(self, group: Iterable[Candidate]) -> bool:
+        """Whether the pod has room once these have ended."""
+        gone = frozenset(one.uid for one in group)
+        rooms = [self.room(gpu, gone) for gpu in self.gpus]
+        if len(self.wanted) == 1:
+            demand = self.wanted[0]
+            fit = (room.fits(demand) and room.gpu.uuid not in self.closed for room in rooms)
+            return sum(fit) >= demand.count
+        return put_all(rooms, self.wanted, (), self.closed) is not None
+
+    def least(self, gpu: GPU, group: Group) -> int:
+        """How many of those on the card must end at least before one part of the only demand fits there."""
+        demand, room = self.wanted[0], self.room(gpu, frozenset())
+        if demand.memory is None:
+            return room.grants and max(1, len(group))
+        shares = [self._shares(gpu, one) for one in group]
+        return max(
+            _until(
+                demand.per_card(gpu.memory) - (gpu.memory - room.outside - room.granted),
+                [sum(share.memory for share in each) for each in shares],
+            ),
+            _until(
+                (demand.compute or 0) - room.compute_free,
+                [sum(100 if share.whole else share.compute or 0 for share in each) for each in shares],
+            ),
+        )
+
+    def without_spare(self, pool: Sequence[Candidate]) -> Group:
+        """Spare whoever can be spared, the most important first."""
+        kept = list(pool)
+        for one in sorted(pool, key=_cheapest_first, reverse=True):
+            fewer = [other for other in kept if other is not one]
+            if self.fits(fewer):
+                kept = fewer
+        return tuple(kept)
+
+
+def _until(missing: int, sizes: Sequence[int]) -> int:
+    """How many of these, the largest first, make up for what is missing."""
+    if missing <= 0:
+        return 0
+    sums = list(accumulate(sorted(sizes, reverse=True)))
+    return next((count for count, total in enumerate(sums, 1) if total >= missing), len(sizes) + 1)
+
+
+def _fewest(there: _There, pool: Group) -> Group | None:
+    """The smallest set, by trying them in the order of their size; None if there are too many to try."""
+    groups = _groups(there, pool)
+    tries = 0
+    for size in range(1, len(pool) + 1):
+        found: Group | None = None
+        for group, least in groups:
+            if not least <= size <= len(group):
+                continue
+            for some in combinations(group, size):
+                tries += 1
+                if tries > _MOST_TRIES:
+                    return found
+                if (found is None or _cost(some) < _cost(found)) and there.fits(some):
+                    found = some
+        if found is not None:
+            return found
+    return None
+
+
+def _groups(there: _There, pool: Group) -> list[tuple[Group, int]]:
+    """Within which sets to look, and how many of each it takes at least; card by card if one will do."""
+    if len(there.wanted) > 1 or there.wanted[0].count > 1:
+        return [(pool, 1)]
+    groups = [(gpu, there.on(gpu, pool)) for gpu in there.gpus]
+    return [(group, max(1, there.least(gpu, group))) for gpu, group in groups if group]
