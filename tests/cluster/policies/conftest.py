@@ -1,0 +1,59 @@
+"""The policies and rights of the chart, in force for the tests of this folder."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from cluster import chart
+from cluster.policies.pods import NODE, RUNTIME_CLASS, as_account, may, plain
+from cluster.testbed import hollow
+from cluster.testbed.api import Api
+from cluster.testbed.controlplane import ControlPlane
+
+from cotenant.dialects import names
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _installed(control_plane: ControlPlane) -> Iterator[None]:
+    api = control_plane.api
+    chart.make_namespace(api)
+    documents = chart.render(settings__admission__runtime_class=RUNTIME_CLASS)
+    mine = [*chart.policies(documents), *chart.access(documents)]
+    chart.apply(control_plane, mine)
+    forged = plain("probe", {names.GRANT: "x"})
+    chart.until_refused(
+        lambda: api.request("POST", "/api/v1/namespaces/default/pods", forged, query={"dryRun": "All"})
+    )
+    node = hollow.node("hollow-")
+    node["metadata"] = {"name": NODE}
+    api.create("/api/v1/nodes", node)
+    time.sleep(1)  # for the others, of which some refuse only certain users
+    yield
+    api.delete(f"/api/v1/nodes/{NODE}")
+    control_plane.kubectl("delete", "--wait=false", "-f", "-", manifest=yaml.safe_dump_all(mine))
+
+
+@pytest.fixture
+def pods(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+@pytest.fixture
+def author(control_plane: ControlPlane, api: Api, namespace: str) -> Api:
+    """Somebody with the right to edit in the namespace."""
+    binding = {
+        "metadata": {"name": "author"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "author"}],
+    }
+    api.create(f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings", binding)
+    client = control_plane.client("author")
+    while not may(client, "create", "pods", namespace):
+        time.sleep(0.05)
+    return client
+
+
+@pytest.fixture(scope="package")
+def server(control_plane: ControlPlane) -> Api:
+    return as_account(control_plane, "cotenant-server")

@@ -1,0 +1,90 @@
+"""An agent writes about its own node's cards."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from cluster import chart
+from cluster.policies.pods import as_account, may, plain
+from cluster.testbed import hollow
+from cluster.testbed.api import Api, Object, Refused
+from cluster.testbed.controlplane import ControlPlane
+
+from cotenant.dialects import names
+
+WRITES = {
+    "metadata": {"annotations": {names.GPUS: "{}"}},
+    "status": {
+        "capacity": {names.GPU_MEMORY: "80Gi", "volcano.sh/gpu-memory": "81920", "nvidia.com/gpu": "1"}
+    },
+}
+
+
+class TestAnAgent:
+    @pytest.fixture
+    def agent(self, control_plane: ControlPlane, api: Api, hollow_nodes) -> Iterator[Api]:
+        """With a token as the kubelet gets it for the agent's pod, on hollow-own."""
+        hollow_nodes([hollow.node("hollow-own"), hollow.node("hollow-other")])
+        path = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
+        made = api.create(path, plain("agent", nodeName="hollow-own", serviceAccountName="cotenant-agent"))
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": "agent", "uid": made["metadata"]["uid"]}
+        yield as_account(control_plane, "cotenant-agent", bound)
+        api.delete(f"{path}/agent", gracePeriodSeconds=0)
+        api.until_gone(f"{path}/agent")
+
+    def test_writes_of_its_own_cards(self, api: Api, agent: Api):
+        agent.patch("/api/v1/nodes/hollow-own/status", WRITES)
+        seen = api.get("/api/v1/nodes/hollow-own")
+        assert seen["metadata"]["annotations"][names.GPUS] == "{}"
+        assert seen["status"]["capacity"][names.GPU_MEMORY] == "80Gi"
+        taken = {"capacity": {"volcano.sh/gpu-memory": None}, "allocatable": {names.GPU: "1"}}
+        agent.patch("/api/v1/nodes/hollow-own/status", {"status": taken})
+
+    def test_writes_of_no_other_node(self, agent: Api):
+        with pytest.raises(Refused, match=r"403.*the node that it runs on"):
+            agent.patch("/api/v1/nodes/hollow-other/status", WRITES)
+
+    def test_without_a_node_in_its_token_it_writes_nothing(self, control_plane: ControlPlane, agent: Api):
+        loose = as_account(control_plane, "cotenant-agent")
+        with pytest.raises(Refused, match=r"403.*the node that it runs on"):
+            loose.patch("/api/v1/nodes/hollow-own/status", WRITES)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"metadata": {"annotations": {"example.com/other": "x"}}},
+            {"metadata": {"labels": {"zone": "x"}}},
+            {"metadata": {"annotations": {names.DRAINED: "GPU-1"}}},
+            {"status": {"capacity": {"cpu": "1"}}},
+            {"status": {"capacity": {"memory": None}}},
+            {"status": {"allocatable": {"pods": "1"}}},
+            {"status": {"capacity": {"example.com/card": "1"}}},
+            {"status": {"conditions": []}},
+            {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}},
+            {"status": {"nodeInfo": {"kubeletVersion": "v0"}}},
+            {"status": {"images": [{"names": ["x"], "sizeBytes": 1}]}},
+            {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}},
+        ],
+        ids=lambda body: json.dumps(body)[:60],
+    )
+    def test_writes_nothing_else_of_its_own(self, agent: Api, body: Object):
+        with pytest.raises(Refused, match=r"403.*Cotenant's agent changes no"):
+            agent.patch("/api/v1/nodes/hollow-own/status", body)
+
+    def test_has_the_rights_that_it_needs_and_no_others(self, agent: Api):
+        assert all(may(agent, verb, each) for verb in ("get", "list", "watch") for each in ("nodes", "pods"))
+        assert may(agent, "get", "namespaces")
+        assert may(agent, "patch", "nodes/status")
+        writing = ("create", "update", "patch", "delete")
+        for resource in (
+            "pods",
+            "pods/status",
+            "pods/binding",
+            "pods/eviction",
+            "nodes",
+            "namespaces",
+            "secrets",
+        ):
+            assert not any(may(agent, verb, resource) for verb in writing)
+        assert not may(agent, "get", "secrets", chart.NAMESPACE, "cotenant-certificates")
+        assert not may(agent, "update", "nodes/status")
