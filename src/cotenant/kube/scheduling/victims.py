@@ -113,7 +113,7 @@ class _There:
 
     def room(self, gpu: GPU, gone: frozenset[str]) -> Room:
         charges = self._charges[gpu.uuid]
-        key = gpu.uuid, gone & charges.keys()
+        key = gpu.uuid, gone.intersection(charges)
         room = self._rooms.get(key)
         if room is None:
             left = [charge for uid, all_ in charges.items() if uid not in gone for charge in all_]
