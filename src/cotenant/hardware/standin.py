@@ -40,6 +40,10 @@ CUDA_VERSION = 13000
 DRIVER_VERSION = "580.95.05"
 VARIABLE = "COTENANT_STANDIN"
 """Names the shared file to the stand-in's libraries."""
+RUNTIME = "COTENANT_STANDIN_RUNTIME"
+"""Where it is set, the stand-in also plays NVIDIA's container runtime: a process sees only the cards that
+NVIDIA_VISIBLE_DEVICES names.
+"""
 
 _UUIDS = uuid.UUID("5d0b0a9c-9f5f-4b5e-8f6c-0d8d5d3c8d11")
 _SIZE = ctypes.sizeof(standin_layout.State)

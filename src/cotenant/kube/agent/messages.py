@@ -14,8 +14,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 Fields = Mapping[str, str]
-"""Types by field name, in the order of their numbers: `string`, `[Device]` if repeated, `{string}` for a map of
-texts. An empty type skips a number.
+"""Types by field name, in the order of their numbers: `string`, `[Device]` if repeated, `{string}` for a map
+of texts.
 """
 
 _SCALARS = {
@@ -31,8 +31,7 @@ def messages(package: str, described: Mapping[str, Fields]) -> dict[str, type[An
     for name, fields in described.items():
         message = file.message_type.add(name=name)
         for number, (field, kind) in enumerate(fields.items(), 1):
-            if kind:
-                _add_field(message, f".{package}", field, number, kind)
+            _add_field(message, f".{package}", field, number, kind)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {

@@ -1,0 +1,169 @@
+"""The slot of a container that is about to start.
+
+The kubelet calls before it creates a container, at each restart too, and tells only a device. Who that is
+comes from the kubelet's own record; what it may have, from the pod as the API server has it at this moment;
+whether that still fits, from the slots that live on the card, since two servers that both believe they lead
+may have granted the same room. If any of it cannot be said, the container does not start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from cotenant.core.gpu import GPU
+from cotenant.dialects.wishes import Mode
+from cotenant.hardware.slots import CardLimit, Limits
+from cotenant.kube.agent.checking import (
+    Shortage,
+    StartRefused,
+    granted_slot,
+    holder_of,
+    namespace_mode,
+    own_mode,
+    shortages,
+)
+from cotenant.kube.agent.installing import ensure_shim
+from cotenant.kube.agent.mounts import SHIM_IN_CONTAINER
+from cotenant.kube.agent.node_slots import NodeSlot, NodeSlots, SlotHeld, SlotOwner
+from cotenant.kube.agent.pod_resources import Holder, Holders, PodResourcesUnavailable
+from cotenant.kube.errors import KubeError, NotFound
+from cotenant.kube.objects import Pod
+from cotenant.kube.pods import has_ended
+from cotenant.kube.resources import NAMESPACES, PODS, Resource
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_API = 8.0
+"""Seconds for a question to the API server. The kubelet gives 30 for all."""
+_HELD = 5.0
+"""Seconds to wait for the processes of the slot's last container."""
+_LOOK = 0.05
+
+
+class Reader(Protocol):
+    """What is read of the API server, newest state each time: kube/client.py."""
+
+    async def get(
+        self, resource: Resource[T], name: str, namespace: str | None = None, *, within: float | None = None
+    ) -> T: ...
+
+
+class Record(Protocol):
+    """The kubelet's record of who holds what: pod_resources.py."""
+
+    async def holders(self) -> Holders: ...
+
+
+@dataclass
+class Starting:
+    """Makes slots for containers that start."""
+
+    node: str
+    api: Reader
+    kubelet: Record
+    slots: NodeSlots
+    cards: Callable[[], Mapping[str, GPU]]
+    """The cards of the node as they are now, by UUID."""
+    context_bytes: Callable[[str], int]
+    """What one process's context takes on the card of that UUID."""
+    mode: Mode = "enforce"
+    """Where neither the pod nor its namespace says it."""
+    clock: Callable[[], float] = time.monotonic
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    async def start(self, device: str) -> SlotOwner:
+        """The slot stands when this returns. CotenantError, made to be read by people, if it may not."""
+        holder = holder_of(device, await self.kubelet.holders())
+        pod = await self._pod(holder)
+        slot = granted_slot(pod, holder, self.node)
+        mode = own_mode(pod) or await self._namespace_mode(holder.namespace) or self.mode
+        owner = SlotOwner(pod.metadata.uid, *holder, device, slot.shares)
+        await self._make(owner, mode)
+        _log.info("%s: slot for %s, %s", device, owner, mode)
+        return owner
+
+    async def _pod(self, holder: Holder) -> Pod:
+        try:
+            return await self.api.get(PODS, holder.pod, holder.namespace, within=_API)
+        except NotFound:
+            raise StartRefused(f"pod {holder.namespace}/{holder.pod} is not there any more") from None
+        except KubeError as error:
+            raise StartRefused(
+                f"the grant of pod {holder.namespace}/{holder.pod} cannot be read: {error}. It is tried again"
+            ) from None
+
+    async def _namespace_mode(self, namespace: str) -> Mode | None:
+        try:
+            found = await self.api.get(NAMESPACES, namespace, within=_API)
+        except KubeError as error:
+            raise StartRefused(
+                f"the labels of namespace {namespace} cannot be read: {error}. It is tried again"
+            ) from None
+        return namespace_mode(found.metadata.labels, namespace)
+
+    def _limits(self, owner: SlotOwner, mode: Mode) -> Limits:
+        cards = (
+            CardLimit(share.uuid, share.memory, self.context_bytes(share.uuid)) for share in owner.shares
+        )
+        return Limits(owner.uid, mode, tuple(cards))
+
+    async def _make(self, owner: SlotOwner, mode: Mode) -> None:
+        """What fits and what is made is one step: each container sees the slots of those before it."""
+        end = self.clock() + _HELD
+        while True:
+            async with self._lock:
+                await self._check_fit(owner)
+                ensure_shim(self.slots.root, SHIM_IN_CONTAINER)
+                try:
+                    self.slots.make(owner, self._limits(owner, mode))
+                except SlotHeld as held:
+                    if self.clock() > end:
+                        raise StartRefused(f"{held}. It is tried again when they have ended") from None
+                else:
+                    return
+            await asyncio.sleep(_LOOK)
+
+    async def _check_fit(self, owner: SlotOwner) -> None:
+        """All slots on disk count at first: that takes no question. Only where they leave no room it is asked
+        which of them still live.
+        """
+        others = [slot for slot in self.slots.read() if slot.device != owner.device]
+        short = shortages(owner.shares, self.cards(), others)
+        if short:
+            short = shortages(owner.shares, self.cards(), await self._living(short, others))
+        if short:
+            raise StartRefused(f"pod {owner.namespace}/{owner.pod}: {short[0]}")
+
+    async def _living(self, short: Sequence[Shortage], others: Sequence[NodeSlot]) -> list[NodeSlot]:
+        asked = {slot.device: slot for shortage in short for slot in shortage.others}
+        try:
+            holders = await self.kubelet.holders()
+        except PodResourcesUnavailable:
+            return list(others)
+        answers = await asyncio.gather(*(has_gone(slot, holders, self.api) for slot in asked.values()))
+        gone = {device for device, answer in zip(asked, answers, strict=True) if answer}
+        return [slot for slot in others if slot.device not in gone]
+
+
+async def has_gone(slot: NodeSlot, holders: Holders, api: Reader) -> bool:
+    """Whether the slot's container is no more, by everybody's word: nobody lives in the slot, and its pod has
+    ended or is gone. A kubelet that has just started lists no container at all, so its silence alone proves
+    nothing. Where somebody cannot be asked, it lives.
+    """
+    if slot.is_held():
+        return False
+    owner = slot.owner
+    listed = Holder(owner.namespace, owner.pod, owner.container) in holders.get(slot.device, ())
+    try:
+        pod = await api.get(PODS, owner.pod, owner.namespace, within=_API)
+    except NotFound:
+        return not listed
+    except (KubeError, ValueError):
+        return False
+    return pod.metadata.uid != owner.uid or has_ended(pod)
