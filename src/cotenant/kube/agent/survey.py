@@ -73,7 +73,7 @@ class Survey:
     grants: Callable[[], Mapping[str, PodGrant] | None]
     """By pod UID; None while they are not known."""
     counted: Callable[[], Mapping[str, Mapping[str, int]]]
-    """Bytes of the slots' usage by card and pod UID."""
+    """Bytes of the slots' usage by card and pod UID; asked where the driver does not tell."""
     interval: float
     timeout: float
     recovery: float
@@ -149,7 +149,8 @@ class Survey:
         grants = known or {}
         before = self._remembered
         self._remembered, cards = judge(before, told, cards_in_use(grants), now, self.recovery)
-        counted = self.counted()
+        told_all = all(process.bytes is not None for card in cards for process in card.processes)
+        counted = {} if told_all else self.counted()
         outside = {}
         for card in cards:
             uuid = card.gpu.uuid
