@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from cluster.testbed import abilities, hollow, namespaces, places
@@ -11,6 +12,9 @@ from cluster.testbed.api import Api, Object
 from cluster.testbed.cluster import Cluster
 from cluster.testbed.component import LOGS, Component
 from cluster.testbed.controlplane import ControlPlane
+
+if TYPE_CHECKING:
+    from cluster.cotenant.installation import Installation
 
 HERE = Path(__file__).parent
 TIMES = pytest.StashKey[dict[str, float]]()
@@ -120,6 +124,25 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 MakeNodes = Callable[[Iterable[Object]], None]
+Start = Callable[..., "Installation"]
+
+
+@pytest.fixture(scope="module")
+def start_cotenant(control_plane: ControlPlane) -> Iterator[Start]:
+    """Starts Cotenant (see cotenant/installation.py) for the tests of one file; they say how many servers and which settings."""
+    # Where only the testbed itself is tried, nothing of the product needs to work.
+    from cluster.cotenant.installation import Installation
+
+    started: list[Installation] = []
+
+    def start(**how: Any) -> Installation:
+        started.append(Installation(control_plane, **how))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
 
 
 @pytest.fixture(scope="session")

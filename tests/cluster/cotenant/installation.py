@@ -76,7 +76,6 @@ class Installation:
             component.start()
         for component in (*self.servers, self.proxy):
             component.wait()
-        objects.create_webhook(self.api, self.settings)
         self.wait()
         self.schedule()
 
@@ -101,6 +100,20 @@ class Installation:
         self.agent.start()
         self.agent.wait()
         return self.agent
+
+    def use_agent(self, node: str, simulate: str) -> None:
+        """Other cards than before on the same node: another agent with another folder."""
+        if self.agent is not None:
+            self.agent.stop()
+        self.start_agent(node, simulate)
+
+    def standin(self) -> Path:
+        """The file that all who use the agent's simulated cards share."""
+        folder = Path(self.agent_settings.agent.slots) / "standin"
+        found = [each for each in folder.rglob("*") if each.is_file() and ".so" not in each.name]
+        if len(found) != 1:
+            raise AssertionError(f"which of {found} is the stand-in's state?")
+        return found[0]
 
     def wait(self, seconds: float = 60) -> None:
         """Until all that was started is up: one leads, the Service leads to it, and every webhook is reachable."""
@@ -260,7 +273,3 @@ def _own(address: str) -> None:
 
 def _unverified() -> ssl.SSLContext:
     return ssl._create_unverified_context()
-
-
-def slots_folder(installation: Installation) -> Path:
-    return Path(installation.agent_settings.agent.slots)

@@ -42,9 +42,6 @@ def create(api: Api, settings: Settings) -> None:
         f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases",
         {"metadata": {"name": settings.leader.lease}, "spec": {}},
     )
-
-
-def create_webhook(api: Api, settings: Settings) -> None:
     _apply(api, WEBHOOKS, _webhook(settings))
 
 
@@ -67,7 +64,7 @@ def delete(api: Api) -> None:
 
 
 def _webhook(settings: Settings) -> Object:
-    made: dict[str, Any] = webhook_configuration(settings)
+    made: dict[str, Any] = webhook_configuration(settings, settings.dialects)
     return made
 
 

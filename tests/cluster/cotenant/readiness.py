@@ -55,7 +55,7 @@ def endpoint_slice(service: str, port: int, addresses: dict[str, bool]) -> Objec
         "kind": "EndpointSlice",
         "metadata": {"name": f"{service}-testbed", "labels": {"kubernetes.io/service-name": service}},
         "addressType": "IPv4",
-        "ports": [{"name": "webhook", "port": port, "protocol": "TCP"}],
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         "endpoints": [
             {"addresses": [address], "conditions": {"ready": is_ready}}
             for address, is_ready in addresses.items()

@@ -216,6 +216,8 @@ class ControlPlane:
         return [
             places.binary("kube-scheduler"),
             f"--config={_write('kube-scheduler.yaml', content)}",
+            # Its own count of what it tried is for tests to read.
+            "--authorization-always-allow-paths=/healthz,/readyz,/livez,/metrics",
             *self._extra.get("kube-scheduler", ()),
         ]
 

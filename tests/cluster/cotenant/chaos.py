@@ -1,0 +1,77 @@
+"""Faults at random: processes killed with -9 or stopped, for a while, one or several at a time."""
+
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+from cluster.testbed.component import Component
+
+from .installation import Installation
+
+
+@dataclass(frozen=True)
+class Fault:
+    component: str
+    how: str
+    """`killed` or `stopped`."""
+    after: float
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.component} {self.how} for {self.seconds:.1f} s"
+
+
+class Chaos:
+    """`calm` is true while every component is up, by the word of each."""
+
+    def __init__(self, installation: Installation, seed: int) -> None:
+        self._installation = installation
+        self._chance = random.Random(seed)
+        self.calm = False
+        self.faults: list[str] = []
+        self.calm_seconds = 0.0
+
+    def be_calm(self, seconds: float) -> None:
+        """Everything is up, and stays so for this time."""
+        self._installation.wait(120)
+        self.calm = True
+        time.sleep(seconds)
+        self.calm = False
+        self.calm_seconds += seconds
+
+    def strike(self) -> None:
+        """One to three components at once; afterwards all run again."""
+        victims = self._chance.sample(self._components(), self._chance.randint(1, 3))
+        planned = [(each, self._fault(each)) for each in victims]
+        threads = [threading.Thread(target=_inflict, args=each) for each in planned]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.faults += [str(fault) for _, fault in planned]
+
+    def _components(self) -> list[Component]:
+        agent = [self._installation.agent] if self._installation.agent else []
+        return [*self._installation.servers, *agent, self._installation.control_plane.apiserver]
+
+    def _fault(self, component: Component) -> Fault:
+        longest = 4.0 if component is self._installation.control_plane.apiserver else 14.0
+        return Fault(
+            component.name,
+            self._chance.choice(("killed", "stopped")),
+            self._chance.uniform(0, 3),
+            self._chance.uniform(0, longest),
+        )
+
+
+def _inflict(component: Component, fault: Fault) -> None:
+    time.sleep(fault.after)
+    if fault.how == "killed":
+        component.kill()
+        time.sleep(fault.seconds)
+        component.start()
+    else:
+        component.pause()
+        time.sleep(fault.seconds)
+        component.resume()
