@@ -4,13 +4,199 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from cotenant.core.demand import Demand
+from cotenant.core.gpu import GPU
+from cotenant.core.units import format_apart, format_bytes
+from cotenant.dialects import names
+from cotenant.kube.scheduling.filling import brand_new, now
 from cotenant.kube.scheduling.fleet import Fleet
-from cotenant.kube.scheduling.matrix import Rows
-from cotenant.kube.scheduling.scan import scan
+from cotenant.kube.scheduling.matrix import Bools, Rows, Window
+from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.wants import how_many, in_order, want
 
 
 def why(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
-    """One sentence with figures."""
-    verdicts = scan(fleet, uid, demands, rows)
-    return f"no room on {len(verdicts)} nodes"
+    """One sentence with figures: what is asked, what there is, and what to do if waiting is in vain."""
+    known = rows[rows >= 0]
+    known = known[fleet.matrix.cards[known] > 0]
+    if not len(known):
+        there = {0: "there is no node", 1: "the only node has none"}.get(
+            len(rows), f"none of {len(rows)} nodes has one"
+        )
+        return f"{_all_asked(demands)} asked, {there}: a GPU is known once the agent runs on its node"
+    verdict = _best(fleet, uid, demands, known)
+    if verdict == Verdict.FITS:
+        fit = int((scan(fleet, uid, demands, known) == Verdict.FITS).sum())
+        return f"{_all_asked(demands)} asked, there is room on {fit} of {_nodes(len(known))}"
+    for demand in in_order(demands):
+        if _best(fleet, uid, (demand,), known) == verdict:
+            return _Why(fleet, uid, demand, known).sentence(verdict)
+    if verdict == Verdict.TOO_BIG:
+        end = "more than any node could give if it were empty: ask for less, or for fewer containers in a pod"
+    else:
+        end = f"no node has room for all of it at once (of {_nodes(len(known))})"
+    return f"{_all_asked(demands)} asked, {end}"
+
+
+def _best(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> Verdict:
+    """The most hopeful word on any node."""
+    found = set(scan(fleet, uid, demands, rows).tolist())
+    return next(each for each in _HOPE if each in found)
+
+
+_HOPE = (
+    Verdict.FITS,
+    Verdict.HELD,
+    Verdict.NO_ROOM,
+    Verdict.TOO_BIG,
+    Verdict.UNKNOWN_MODEL,
+    Verdict.NO_CARDS,
+)
+
+
+class _Why:
+    """One demand, and the nodes with GPUs that it might go to."""
+
+    def __init__(self, fleet: Fleet, uid: str, demand: Demand, rows: Rows) -> None:
+        self.fleet, self.uid, self.demand, self.rows = fleet, uid, demand, rows
+        self.window = Window(fleet.matrix, rows)
+        self.part = want(demand, self.window)
+        self.of = f"(of {_nodes(len(rows))})"
+
+    def sentence(self, verdict: Verdict) -> str:
+        told = {
+            Verdict.HELD: self._held,
+            Verdict.NO_ROOM: self._no_room,
+            Verdict.TOO_BIG: self._too_big,
+            Verdict.UNKNOWN_MODEL: self._unknown,
+        }
+        return told[verdict]()
+
+    def _held(self) -> str:
+        at = int(np.flatnonzero(scan(self.fleet, self.uid, (self.demand,), self.rows) == Verdict.HELD)[0])
+        fit = self.part.fits(*now(self.window))[:, at] & (self.window.held[:, at] > 0)
+        return f"{_asked(self.demand)} asked, {self._card(int(fit.argmax()), at)} has room but is held for a pod ahead"
+
+    def _no_room(self) -> str:
+        fit = self.part.fits(*now(self.window))
+        most, at = self._most(fit)
+        if self.demand.memory is None:
+            unused = {0: "none is", 1: "1 is"}.get(most, f"{most} are")
+            where = f" on {self._node(at)}" if most else ""
+            return f"{_asked(self.demand)} asked, {unused} unused{where} now {self.of}"
+        if most:
+            have = "1 card has" if most == 1 else f"{most} cards have"
+            return f"{_asked(self.demand)} asked, at most {have} that room, on {self._node(at)} {self.of}"
+        lacking = self._compute()
+        return lacking or self._largest_room()
+
+    def _compute(self) -> str | None:
+        """If there is a card with the memory, it is compute that is missing."""
+        memory = self._allowed(self.window.free >= self.part.need)
+        if not self.part.compute or not memory.any():
+            return None
+        column, at = self._greatest(np.where(memory, self.window.compute, -1))
+        found = f"at most {self.window.compute[column, at]}% is free beside that memory"
+        return f"{_asked(self.demand)} asked, {found}, on {self._card(column, at)} {self.of}"
+
+    def _largest_room(self) -> str:
+        room = self._allowed(self.window.emptied > 0)
+        if not room.any():
+            return f"{_asked(self.demand)} asked, no card that will do is healthy {self.of}"
+        share = (
+            self.window.free / np.maximum(self.window.size, 1) if _in_parts(self.demand) else self.window.free
+        )
+        column, at = self._greatest(np.where(room, share, -1))
+        free, gpu = int(self.window.free[column, at]), self._gpu(column, at)
+        if _in_parts(self.demand):
+            asked, found = _asked(self.demand), f"{format_bytes(free)} of {format_bytes(gpu.memory)}"
+        else:
+            amount, found = format_apart(self.demand.per_card(0), free)
+            asked = _asked(self.demand, amount)
+        return f"{asked} asked, largest free room {found} on {self._card(column, at)} {self.of}"
+
+    def _too_big(self) -> str:
+        wished = " that will do" if self.demand.models or self.demand.uuids else ""
+        allowed = self._allowed(self.window.size >= 0)
+        most, at = self._most(allowed)
+        if most < self.demand.count:
+            return (
+                f"{_asked(self.demand)} asked, no node has more than {most}{wished}: ask for {most} or fewer"
+            )
+        fit = self.part.fits(*brand_new(self.window))
+        large, at = self._most(fit)
+        if large:
+            have = "1 card" if large == 1 else f"{large} cards"
+            return f"{_asked(self.demand)} asked, no node has more than {have} of that size: ask for less"
+        column, at = self._greatest(np.where(allowed, self.window.size, -1))
+        gpu = self._gpu(column, at)
+        amount, size = format_apart(self.demand.per_card(gpu.memory), gpu.memory)
+        end = f"the largest card{wished} has {size} ({self._card(column, at)}, {gpu.model})"
+        return f"{_asked(self.demand, amount)} asked, {end}: ask for less{self._spread(allowed)}"
+
+    def _spread(self, allowed: Bools) -> str:
+        """Over how many cards of one node it would fit."""
+        memory = self.demand.memory
+        if memory is None or memory.bytes is None:
+            return ""
+        for cards in range(self.demand.count + 1, allowed.shape[0] + 1):
+            part = -(-memory.bytes // cards)
+            if (how_many(allowed & (self.window.size >= part)) >= cards).any():
+                return f", or spread it over {cards} cards with annotation {names.gpu_count('<container>')}: {cards}"
+        return ""
+
+    def _unknown(self) -> str:
+        demand = self.demand
+        wishes = [*(["model " + " or ".join(demand.models)] if demand.models else []), *demand.uuids]
+        models = dict.fromkeys(
+            gpu.model for row in self.rows.tolist() for gpu in self.fleet.ledger(self.fleet.name(row)).gpus
+        )
+        there = ", ".join(models)
+        return f"{' and '.join(wishes)} asked, no such card is on any of {_nodes(len(self.rows))}: there is {there}"
+
+    def _allowed(self, mask: Bools) -> Bools:
+        there = mask & brand_new(self.window).unused
+        return there if self.part.accepts is None else there & self.part.accepts
+
+    def _most(self, mask: Bools) -> tuple[int, int]:
+        counts = how_many(mask)
+        at = int(counts.argmax())
+        return int(counts[at]), at
+
+    def _greatest(self, values: np.ndarray) -> tuple[int, int]:
+        column, at = np.unravel_index(int(values.argmax()), values.shape)
+        return int(column), int(at)
+
+    def _node(self, at: int) -> str:
+        return self.fleet.name(int(self.rows[at]))
+
+    def _gpu(self, column: int, at: int) -> GPU:
+        return self.fleet.gpus(self._node(at))[column]
+
+    def _card(self, column: int, at: int) -> str:
+        return f"{self._gpu(column, at)} of {self._node(at)}"
+
+
+def _in_parts(demand: Demand) -> bool:
+    return demand.memory is not None and demand.memory.percent is not None
+
+
+def _asked(demand: Demand, amount: str | None = None) -> str:
+    if demand.memory is None:
+        return "1 whole card" if demand.count == 1 else f"{demand.count} whole cards of one node"
+    text = amount
+    if text is None:
+        text = f"{demand.memory} of a card" if _in_parts(demand) else format_bytes(demand.per_card(0))
+    if demand.compute:
+        text += f" and {demand.compute}% of the compute"
+    return text if demand.count == 1 else f"{text} on each of {demand.count} cards of one node"
+
+
+def _all_asked(demands: Sequence[Demand]) -> str:
+    return " and ".join(_asked(demand) for demand in in_order(demands)) or "nothing"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count != 1 else ''} with GPUs"

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.kube.scheduling.kinds import NOWHERE
+from cotenant.kube.scheduling.kinds import NO_CARD, NOWHERE
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
 from cotenant.kube.scheduling.wants import Want, enough, in_order, want
+
+
+class Cards(NamedTuple):
+    """What the cards of a window have to give."""
+
+    free: Bytes
+    compute: Percents
+    unused: Bools
 
 
 @dataclass(slots=True)
@@ -75,17 +84,20 @@ def best_of(mask: Bools, *keys: Bytes) -> NDArray[np.intp]:
     return best
 
 
-def fill(window: Window, demands: Sequence[Demand], open_: Bools | None, *, emptied: bool = False) -> Filling:
-    """Put the demands on the cards as they are, or as they will be when every grant on them has ended.
+def fill(
+    window: Window, demands: Sequence[Demand], open_: Bools | None, cards: Cards | None = None
+) -> Filling:
+    """Put the demands on the cards as they are now, or as given, which are then changed.
 
     `open_` says which cards may be taken; None means all.
     """
     nodes = window.width
+    free, compute, unused = cards or now(window)
     filling = Filling(
-        free=(window.emptied if emptied else window.free).copy(),
-        compute=np.full_like(window.compute, 100) if emptied else window.compute.copy(),
-        unused=(window.clean if emptied else window.unused).copy(),
-        size=window.size,
+        free,
+        compute,
+        unused,
+        window.size,
         fits=np.ones(nodes, np.bool_),
         left=np.zeros(nodes, np.int64),
         sizes=np.zeros(nodes, np.int64),
@@ -93,3 +105,17 @@ def fill(window: Window, demands: Sequence[Demand], open_: Bools | None, *, empt
     for demand in in_order(demands):
         filling.put(want(demand, window), open_)
     return filling
+
+
+def now(window: Window) -> Cards:
+    return Cards(window.free.copy(), window.compute.copy(), window.unused.copy())
+
+
+def drained(window: Window) -> Cards:
+    """As they will be when every grant on them has ended; what is held outside may never end."""
+    return Cards(window.emptied.copy(), np.full_like(window.compute, 100), window.clean.copy())
+
+
+def brand_new(window: Window) -> Cards:
+    """As if they were healthy and nobody were on them."""
+    return Cards(window.size.copy(), np.full_like(window.compute, 100), window.kind != NO_CARD)

@@ -83,6 +83,11 @@ class Fleet:
         """Those that are there."""
         return tuple(self._nodes)
 
+    def gpus(self, node: str) -> tuple[GPU, ...]:
+        """Its cards, in the order of the matrix's columns."""
+        there = self._nodes.get(node)
+        return there.gpus if there is not None else ()
+
     def ledger(self, node: str) -> Ledger:
         """The node's, exact; one without cards if the node is not there. Not to be changed."""
         there = self._nodes.get(node)
@@ -186,6 +191,11 @@ class Fleet:
         if there is None:
             return []
         return [column for column, gpu in enumerate(there.gpus) if gpu.uuid in cards]
+
+    def uuids(self, row: int, columns: Collection[int]) -> tuple[str, ...]:
+        """The cards at these places."""
+        gpus = self._nodes[self._names[row]].gpus
+        return tuple(sorted(gpus[column].uuid for column in columns))
 
     def take_gained(self) -> Rows:
         """Rows that gained room (or came, or recovered) since this was last asked."""

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.kube.scheduling.filling import Filling, fill
+from cotenant.kube.scheduling.filling import brand_new, fill
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
-from cotenant.kube.scheduling.wants import enough, in_order, want
+from cotenant.kube.scheduling.wants import enough, want
 
 __all__ = ["Rows", "Verdict", "scan"]
 
@@ -106,21 +106,4 @@ def _ever(window: Window, demands: Sequence[Demand]) -> Bools:
         part = want(demands[0], window)
         large = window.kind != NO_CARD if part.whole else window.size >= part.need
         return enough(large if part.accepts is None else large & part.accepts, part.count)
-    return fill_new(window, demands).fits
-
-
-def fill_new(window: Window, demands: Sequence[Demand]) -> Filling:
-    """Put the demands on the cards as if they were healthy and nobody were on them."""
-    nodes = window.width
-    filling = Filling(
-        free=window.size.copy(),
-        compute=np.full_like(window.compute, 100),
-        unused=window.kind != NO_CARD,
-        size=window.size,
-        fits=np.ones(nodes, np.bool_),
-        left=np.zeros(nodes, np.int64),
-        sizes=np.zeros(nodes, np.int64),
-    )
-    for demand in in_order(demands):
-        filling.put(want(demand, window), None)
-    return filling
+    return fill(window, demands, None, brand_new(window)).fits
