@@ -12,6 +12,7 @@ from cotenant.core.units import format_apart, format_bytes
 from cotenant.dialects import names
 from cotenant.kube.scheduling.filling import brand_new, now
 from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Rows, Window
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.wants import how_many, in_order, want
@@ -77,7 +78,8 @@ class _Why:
     def _held(self) -> str:
         at = int(np.flatnonzero(scan(self.fleet, self.uid, (self.demand,), self.rows) == Verdict.HELD)[0])
         fit = self.part.fits(*now(self.window))[:, at] & (self.window.held[:, at] > 0)
-        return f"{_asked(self.demand)} asked, {self._card(int(fit.argmax()), at)} has room but is held for a pod ahead"
+        card = self._card(int(fit.argmax()), at)
+        return f"{_asked(self.demand)} asked, {card} has room but is held for a pod ahead in the line"
 
     def _no_room(self) -> str:
         fit = self.part.fits(*now(self.window))
@@ -105,10 +107,8 @@ class _Why:
         room = self._allowed(self.window.emptied > 0)
         if not room.any():
             return f"{_asked(self.demand)} asked, no card that will do is healthy {self.of}"
-        share = (
-            self.window.free / np.maximum(self.window.size, 1) if _in_parts(self.demand) else self.window.free
-        )
-        column, at = self._greatest(np.where(room, share, -1))
+        whole = np.maximum(self.window.size, 1) if _in_parts(self.demand) else 1
+        column, at = self._greatest(np.where(room, self.window.free / whole, -1))
         free, gpu = int(self.window.free[column, at]), self._gpu(column, at)
         if _in_parts(self.demand):
             asked, found = _asked(self.demand), f"{format_bytes(free)} of {format_bytes(gpu.memory)}"
@@ -144,17 +144,17 @@ class _Why:
         for cards in range(self.demand.count + 1, allowed.shape[0] + 1):
             part = -(-memory.bytes // cards)
             if (how_many(allowed & (self.window.size >= part)) >= cards).any():
-                return f", or spread it over {cards} cards with annotation {names.gpu_count('<container>')}: {cards}"
+                annotation = f"{names.gpu_count('<container>')}: {cards}"
+                return f", or spread it over {cards} cards with annotation {annotation}"
         return ""
 
     def _unknown(self) -> str:
         demand = self.demand
         wishes = [*(["model " + " or ".join(demand.models)] if demand.models else []), *demand.uuids]
-        models = dict.fromkeys(
-            gpu.model for row in self.rows.tolist() for gpu in self.fleet.ledger(self.fleet.name(row)).gpus
-        )
-        there = ", ".join(models)
-        return f"{' and '.join(wishes)} asked, no such card is on any of {_nodes(len(self.rows))}: there is {there}"
+        kinds = np.unique(self.window.kind[self.window.kind != NO_CARD]).tolist()
+        there = ", ".join(sorted({self.fleet.matrix.kinds.model(kind) for kind in kinds}))
+        none = f"no such card is on any of {_nodes(len(self.rows))}"
+        return f"{' and '.join(wishes)} asked, {none}: there is {there}"
 
     def _allowed(self, mask: Bools) -> Bools:
         there = mask & brand_new(self.window).unused

@@ -40,6 +40,9 @@ class Kinds:
             number = self._numbers[key] = len(self._gpus)
         return number
 
+    def model(self, number: int) -> str:
+        return self._gpus[number - 1].model
+
     def accepts(self, models: tuple[str, ...]) -> NDArray[np.bool_]:
         """By kind: whether any of these wishes names it."""
         known = self._accepts.get(models)
