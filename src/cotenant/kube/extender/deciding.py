@@ -44,6 +44,7 @@ class Decider:
     nodes: Store[Node]
     dialects: Dialects
     line: LineKeeper
+    _asked: tuple[tuple[str, str], tuple[Demand, ...]] = (("", ""), ())
 
     def filter(self, args: messages.Args) -> bytes:
         names, pod = args.names, args.pod
@@ -96,7 +97,11 @@ class Decider:
         return messages.preempted(kept)
 
     def _demands(self, pod: Pod) -> tuple[Demand, ...]:
-        return tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+        """kube-scheduler asks about one pod several times in a row."""
+        state = pod.metadata.uid, pod.metadata.resource_version
+        if not all(state) or state != self._asked[0]:
+            self._asked = state, tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+        return self._asked[1]
 
     def _victims(
         self, pod: Pod, demands: Sequence[Demand], name: str, proposed: Sequence[str], there: Sequence[Pod]

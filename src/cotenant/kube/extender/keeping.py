@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import CotenantError
+from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.node_gpus import gpus_of_node
 from cotenant.kube.objects import Node, Pod
@@ -66,13 +67,23 @@ class FleetKeeper:
         if change.kind == "deleted" or has_ended(pod):
             self.fleet.release(uid)
             self._unreadable.discard(uid)
-        elif pod.spec.node_name:
+        elif pod.spec.node_name and not self._is_known(change):
             grant = self._grant(pod)
             if grant is not None:
                 self.fleet.load(pod.spec.node_name, grant)
             elif uid not in self.under_way:
                 self.fleet.release(uid)
         self.changed(change)
+
+    def _is_known(self, change: Change[Pod]) -> bool:
+        """Charged already, and only something else has changed: most changes of a pod that runs."""
+        before, now = change.before, change.object
+        return (
+            before is not None
+            and before.spec.node_name == now.spec.node_name
+            and before.metadata.annotations.get(names.GRANT) == now.metadata.annotations.get(names.GRANT)
+            and self.fleet.charged(now.metadata.uid) is not None
+        )
 
     def _grant(self, pod: Pod) -> PodGrant | None:
         try:
