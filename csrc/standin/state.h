@@ -129,6 +129,9 @@ struct standin_state *standin_map(void);
  * started again. The old one stays mapped. */
 struct standin_state *standin_map_again(void);
 
+/* Which cards are in the machine as far as this process can tell, one bit each: runtime.c */
+uint64_t standin_shown(const struct standin_state *state);
+
 /* Take an entry for this process. Returns its index, -1 if there is no place. */
 int standin_attach(struct standin_state *state);
 

@@ -1,13 +1,23 @@
 /* CUDA_VISIBLE_DEVICES: which cards a process may see, and in which order.
  *
  * As CUDA documents it: indices or UUIDs (a prefix is enough if it names one card), up to the first that
- * names none. A process sees one MIG instance at most, and then no other card. */
+ * names none. Cards that a container does not have are not there for it, and the others count from 0. A
+ * process sees one MIG instance at most, and then no other card. */
 #include "driver.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+struct machine {
+    const struct standin_state *state;
+    uint64_t shown;
+};
+
+static bool there(const struct machine *machine, uint32_t card) {
+    return machine->shown >> card & 1;
+}
 
 static bool has_instances(const struct standin_state *state, int card) {
     for (uint32_t i = 0; i < state->cards; i++)
@@ -16,9 +26,9 @@ static bool has_instances(const struct standin_state *state, int card) {
     return false;
 }
 
-static int first_instance(const struct standin_state *state, int card) {
-    for (uint32_t i = 0; i < state->cards; i++)
-        if (state->card[i].parent == (uint64_t)card + 1)
+static int first_instance(const struct machine *machine, int card) {
+    for (uint32_t i = 0; i < machine->state->cards; i++)
+        if (there(machine, i) && machine->state->card[i].parent == (uint64_t)card + 1)
             return (int)i;
     return -1;
 }
@@ -29,10 +39,10 @@ static bool lost(const struct standin_state *state, int card) {
     return state->card[card].lost || (parent && state->card[parent - 1].lost);
 }
 
-static int by_uuid(const struct standin_state *state, const char *text, size_t length) {
+static int by_uuid(const struct machine *machine, const char *text, size_t length) {
     int found = -1;
-    for (uint32_t i = 0; i < state->cards; i++) {
-        if (strncasecmp(state->card[i].uuid, text, length))
+    for (uint32_t i = 0; i < machine->state->cards; i++) {
+        if (!there(machine, i) || strncasecmp(machine->state->card[i].uuid, text, length))
             continue;
         if (found >= 0)
             return -1;
@@ -41,30 +51,30 @@ static int by_uuid(const struct standin_state *state, const char *text, size_t l
     return found;
 }
 
-static int by_index(const struct standin_state *state, const char *text, size_t length) {
+static int by_index(const struct machine *machine, const char *text, size_t length) {
     uint64_t wanted = 0;
     for (size_t i = 0; i < length; i++) {
         if (!isdigit((unsigned char)text[i]) || wanted > STANDIN_CARDS)
             return -1;
         wanted = wanted * 10 + (uint64_t)(text[i] - '0');
     }
-    for (uint32_t i = 0; i < state->cards; i++)
-        if (!state->card[i].parent && state->card[i].ordinal == wanted)
+    for (uint32_t i = 0; i < machine->state->cards; i++)
+        if (there(machine, i) && !machine->state->card[i].parent && wanted-- == 0)
             return (int)i;
     return -1;
 }
 
-static int named(const struct standin_state *state, const char *text, size_t length) {
+static int named(const struct machine *machine, const char *text, size_t length) {
     if (!length)
         return -1;
     bool uuid = length > 4 && (!strncasecmp(text, "GPU-", 4) || !strncasecmp(text, "MIG-", 4));
-    int card = uuid ? by_uuid(state, text, length) : by_index(state, text, length);
+    int card = uuid ? by_uuid(machine, text, length) : by_index(machine, text, length);
     /* a card in MIG mode is no device itself */
-    card = card >= 0 && has_instances(state, card) ? first_instance(state, card) : card;
-    return card >= 0 && lost(state, card) ? -1 : card;
+    card = card >= 0 && has_instances(machine->state, card) ? first_instance(machine, card) : card;
+    return card >= 0 && lost(machine->state, card) ? -1 : card;
 }
 
-static int from_list(const struct standin_state *state, const char *list, int *cards) {
+static int from_list(const struct machine *machine, const char *list, int *cards) {
     int count = 0;
     while (*list) {
         while (*list == ' ')
@@ -73,7 +83,7 @@ static int from_list(const struct standin_state *state, const char *list, int *c
         size_t end = length;
         while (end && list[end - 1] == ' ')
             end--;
-        int card = named(state, list, end);
+        int card = named(machine, list, end);
         if (card < 0)
             break;
         for (int i = 0; i < count; i++)
@@ -88,14 +98,15 @@ static int from_list(const struct standin_state *state, const char *list, int *c
 }
 
 int visible_cards(const struct standin_state *state, int *cards) {
+    const struct machine machine = {state, standin_shown(state)};
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
     int count = 0;
     if (list) {
-        count = from_list(state, list, cards);
+        count = from_list(&machine, list, cards);
     } else {
         for (uint32_t i = 0; i < state->cards; i++)
-            if (!state->card[i].parent && !lost(state, (int)i))
-                cards[count++] = has_instances(state, (int)i) ? first_instance(state, (int)i) : (int)i;
+            if (there(&machine, i) && !state->card[i].parent && !lost(state, (int)i))
+                cards[count++] = has_instances(state, (int)i) ? first_instance(&machine, (int)i) : (int)i;
     }
     for (int i = 0; i < count; i++)
         if (state->card[cards[i]].parent) {

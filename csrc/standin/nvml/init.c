@@ -1,4 +1,5 @@
-/* Start, end, versions, and how a device is found. CUDA_VISIBLE_DEVICES means nothing to NVML. */
+/* Start, end, versions, and how a device is found. CUDA_VISIBLE_DEVICES means nothing to NVML;
+ * cards that a container does not have are not there for it. */
 #define _GNU_SOURCE
 #include "nvml_abi.h"
 
@@ -7,6 +8,7 @@
 #include <strings.h>
 
 static struct standin_state *state;
+static uint64_t shown; /* as of the start */
 static int starts;
 
 struct standin_state *nvml_state(void) {
@@ -19,6 +21,8 @@ API nvmlInitWithFlags(unsigned int flags) {
         state = standin_map_again();
     if (!state)
         return NVML_ERROR_DRIVER_NOT_LOADED;
+    if (!starts)
+        shown = standin_shown(state);
     __atomic_add_fetch(&starts, 1, __ATOMIC_ACQ_REL);
     return NVML_SUCCESS;
 }
@@ -56,6 +60,15 @@ bool nvml_has_instances(nvmlDevice_t device) {
         if (state->card[i].parent == (uint64_t)nvml_index(device) + 1)
             return true;
     return false;
+}
+
+bool nvml_shown(nvmlDevice_t device) {
+    return shown >> nvml_index(device) & 1;
+}
+
+/* Whether it is a card or, if a card's number plus 1 is given, an instance of that, which the process has. */
+static bool counts(nvmlDevice_t device, uint64_t parent) {
+    return device->parent == parent && nvml_shown(device);
 }
 
 static nvmlReturn_t text(char *out, unsigned room, const char *value) {
@@ -96,7 +109,7 @@ API nvmlDeviceGetCount_v2(unsigned int *count) {
     NEED(count);
     *count = 0;
     for (uint32_t i = 0; i < state->cards; i++)
-        *count += !state->card[i].parent;
+        *count += counts(&state->card[i], 0);
     return NVML_SUCCESS;
 }
 
@@ -116,7 +129,7 @@ API nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device) {
         return NVML_ERROR_UNINITIALIZED;
     NEED(device);
     for (uint32_t i = 0; i < state->cards; i++)
-        if (!state->card[i].parent && state->card[i].ordinal == index)
+        if (counts(&state->card[i], 0) && index-- == 0)
             return found(&state->card[i], device);
     return NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -130,7 +143,7 @@ API nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
         return NVML_ERROR_UNINITIALIZED;
     NEED(uuid && device);
     for (uint32_t i = 0; i < state->cards; i++)
-        if (!strcasecmp(state->card[i].uuid, uuid))
+        if (nvml_shown(&state->card[i]) && !strcasecmp(state->card[i].uuid, uuid))
             return found(&state->card[i], device);
     return NVML_ERROR_NOT_FOUND;
 }
@@ -141,7 +154,10 @@ API nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
         return NVML_ERROR_UNINITIALIZED;
     NEED(bus_id && device);
     NEED(sscanf(bus_id, "%x:%x:%x", &domain, &bus, &slot) == 3 || sscanf(bus_id, "%x:%x", &bus, &slot) == 2);
-    return bus ? nvmlDeviceGetHandleByIndex_v2(bus - 1, device) : NVML_ERROR_NOT_FOUND;
+    for (uint32_t i = 0; i < state->cards; i++)
+        if (counts(&state->card[i], 0) && state->card[i].ordinal + 1 == bus)
+            return found(&state->card[i], device);
+    return NVML_ERROR_NOT_FOUND;
 }
 
 API nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *device) {
@@ -161,7 +177,9 @@ API nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int room) {
 API nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index) {
     DEVICE(device);
     NEED(index);
-    *index = (unsigned)device->ordinal;
+    *index = 0;
+    for (nvmlDevice_t before = state->card; before < device; before++)
+        *index += counts(before, device->parent);
     return NVML_SUCCESS;
 }
 

@@ -23,11 +23,13 @@ API nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
     if (!device->mig_capable)
         return NVML_ERROR_NOT_SUPPORTED;
     struct standin_state *state = nvml_state();
-    for (uint32_t i = 0; i < state->cards; i++)
-        if (state->card[i].parent == (uint64_t)nvml_index(device) + 1 && state->card[i].ordinal == index) {
-            *instance = &state->card[i];
+    for (uint32_t i = 0; i < state->cards; i++) {
+        nvmlDevice_t each = &state->card[i];
+        if (each->parent == (uint64_t)nvml_index(device) + 1 && nvml_shown(each) && index-- == 0) {
+            *instance = each;
             return NVML_SUCCESS;
         }
+    }
     return NVML_ERROR_NOT_FOUND;
 }
 

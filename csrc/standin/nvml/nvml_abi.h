@@ -91,6 +91,7 @@ struct standin_state *nvml_state(void);
 nvmlReturn_t nvml_device(nvmlDevice_t device);
 int nvml_index(nvmlDevice_t device);
 bool nvml_has_instances(nvmlDevice_t device);
+bool nvml_shown(nvmlDevice_t device);
 
 #define DEVICE(device)                                                                                       \
     do {                                                                                                     \
