@@ -29,6 +29,7 @@ from cotenant.kube.resources import PODS
 from cotenant.kube.scheduling.eligible import only, rows_of
 from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.gained import Gained
 from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.waiting import Waiting, order, serve
@@ -41,6 +42,8 @@ TICK = 1.0
 """Seconds between looks at whose patience has ended and who did not follow a call."""
 SWEEP = 15.0
 """Seconds between looks at all nodes for everybody, whatever was or was not told."""
+LINGER = 5.0
+"""Seconds for which room that somebody was called for is offered to others too, if it is still there."""
 AT_ONCE = 16
 """Calls under way at a time."""
 LONGEST_PAUSE = 60.0
@@ -75,7 +78,11 @@ class LineKeeper:
 
     _places: dict[str, _Place] = field(default_factory=dict, init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _gained: Gained = field(init=False, repr=False)
     _swept: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self._gained = Gained(self.fleet, LINGER)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -83,8 +90,9 @@ class LineKeeper:
     def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows | None = None) -> None:
         """It was refused on these nodes; on others it may never be put."""
         uid = pod.metadata.uid
-        waiting = Waiting(uid, demands, pod.spec.priority, self._since(pod), only(self.fleet, rows))
         place = self._places.get(uid)
+        since = self.clock() if place is None else place.waiting.since
+        waiting = Waiting(uid, demands, pod.spec.priority, since, only(self.fleet, rows), self._created(pod))
         if place is None:
             self._places[uid] = _Place(pod, waiting)
         else:
@@ -146,14 +154,14 @@ class LineKeeper:
         self._moved.clear()
 
     async def _serve(self) -> None:
-        now, gained = self.clock(), self.fleet.take_gained()
+        now = self.clock()
+        rows: Rows | None = self._gained.rows(now)
         if not self._places:
             return
-        rows: Rows | None = gained
         if now - self._swept >= SWEEP:
             rows, self._swept = None, now
         line = [place.waiting for place in self._places.values()]
-        served = serve(self.fleet, line, self.wall(), self.settings.patience, rows)
+        served = serve(self.fleet, line, now, self.settings.patience, rows)
         self._hold(served.holds)
         woken = set(served.wake)
         due = [
@@ -225,7 +233,7 @@ class LineKeeper:
     def _order(self) -> list[Waiting]:
         return order(place.waiting for place in self._places.values())
 
-    def _since(self, pod: Pod) -> float:
+    def _created(self, pod: Pod) -> float:
         created = pod.metadata.creation_timestamp
         return created.timestamp() if created else self.wall()
 

@@ -40,9 +40,11 @@ class Waiting:
     demands: tuple[Demand, ...]
     priority: int
     since: float
-    """When it came, on the clock of `now`."""
+    """Since when it waits, on the clock of `now`: its patience counts from here."""
     eligible: NDArray[np.bool_] | None = None
     """By row: whether it may go there, GPUs aside. None, and rows beyond the end: it may."""
+    created: float = 0.0
+    """Unix time: among equals the older pod comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +59,8 @@ class Served:
 
 
 def order(line: Iterable[Waiting]) -> list[Waiting]:
-    """Higher priority first, then who came first, then by UID so that all agree."""
-    return sorted(line, key=lambda waiting: (-waiting.priority, waiting.since, waiting.uid))
+    """Higher priority first, then the older one, then by UID so that all agree."""
+    return sorted(line, key=lambda waiting: (-waiting.priority, waiting.created, waiting.since, waiting.uid))
 
 
 def serve(
