@@ -1,6 +1,6 @@
 """Rows that gained room lately.
 
-Room that one pod was woken for may be left over: the pod may have gone elsewhere, or be kept by something else.
+Room that one pod was woken for may be left over: the pod went elsewhere, or something else keeps it.
 So a row that gained is looked at again for a while.
 """
 
