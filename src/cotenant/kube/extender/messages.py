@@ -6,7 +6,7 @@ Their keys are Go field names without tags: we write them so, and read them in a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -15,12 +15,20 @@ from cotenant.kube.objects import Pod
 
 T = TypeVar("T")
 
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
+_Uid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 
-class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+
+class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal", forbid_unknown_fields=True):
     """Of filter and prioritize."""
 
     pod: Pod
+    nodes: Any = None
+    """Whole nodes are sent only to extenders that keep no cache."""
     node_names: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_identity(self.pod)
 
     @property
     def names(self) -> list[str]:
@@ -29,24 +37,27 @@ class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
         return self.node_names
 
 
-class MetaPod(msgspec.Struct, frozen=True, gc=False):
+class MetaPod(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     uid: str = msgspec.field(name="UID", default="")
 
 
-class MetaVictims(msgspec.Struct, frozen=True, gc=False):
+class MetaVictims(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     pods: tuple[MetaPod, ...] | None = msgspec.field(name="Pods", default=())
     violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
-class Victims(msgspec.Struct, frozen=True, gc=False):
+class Victims(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     pods: tuple[Pod, ...] | None = msgspec.field(name="Pods", default=())
     violations: int = msgspec.field(name="NumPDBViolations", default=0)
 
 
-class PreemptArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+class PreemptArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal", forbid_unknown_fields=True):
     pod: Pod
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
     node_name_to_victims: dict[str, Victims] | None = None
+
+    def __post_init__(self) -> None:
+        _check_identity(self.pod)
 
     def proposed(self) -> dict[str, MetaVictims]:
         """By node, the pods that the scheduler would evict."""
@@ -60,15 +71,29 @@ class PreemptArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
         }
 
 
-class BindArgs(msgspec.Struct, frozen=True, gc=False):
-    name: str = msgspec.field(name="PodName")
-    namespace: str = msgspec.field(name="PodNamespace")
-    uid: str = msgspec.field(name="PodUID")
-    node: str = msgspec.field(name="Node")
+class BindArgs(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    name: _Name = msgspec.field(name="PodName")
+    namespace: _Name = msgspec.field(name="PodNamespace")
+    uid: _Uid = msgspec.field(name="PodUID")
+    node: _Name = msgspec.field(name="Node")
+
+
+class _Identity(msgspec.Struct, frozen=True, gc=False):
+    name: _Name
+    namespace: _Name
+    uid: _Uid
+
+
+def _check_identity(pod: Pod) -> None:
+    """Whoever waits is later called by name, which must then be one."""
+    meta = pod.metadata
+    msgspec.convert({"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}, _Identity)
 
 
 def read(body: bytes, kind: type[T]) -> T:
-    """BadInput says what is wrong with the message."""
+    """BadInput says what is wrong with the message. A key that is not spelled as Go spells it, or is not
+    known, leads to the slow way.
+    """
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -80,11 +105,13 @@ def read(body: bytes, kind: type[T]) -> T:
 
 
 def _cased(value: Any, kind: type[Any]) -> Any:
-    """With the keys of the message itself as they should be; what lies in them has tags of its own."""
+    """With those keys of the message itself that are known, as they should be; what lies in them has tags of
+    its own.
+    """
     if not isinstance(value, Mapping):
         return value
     wanted = {field.encode_name.casefold(): field.encode_name for field in msgspec.structs.fields(kind)}
-    cased = {wanted.get(str(key).casefold(), key): each for key, each in value.items()}
+    cased = {wanted[folded]: each for key, each in value.items() if (folded := str(key).casefold()) in wanted}
     for key, inner in (("NodeNameToMetaVictims", MetaVictims), ("NodeNameToVictims", Victims)):
         if isinstance(cased.get(key), Mapping):
             cased[key] = {node: _cased(each, inner) for node, each in cased[key].items()}
