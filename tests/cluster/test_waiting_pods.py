@@ -85,20 +85,3 @@ def test_a_demand_bigger_than_any_card_says_so(
         seconds=20,
     )
     assert "16Gi" in json.dumps(events)
-
-
-def test_big_pods_are_not_starved_by_small_ones_that_come_later(
-    start_cotenant, cotenant: Installation, api: Api, namespace: str, hollow_nodes
-):
-    """A hold after the line's patience is shown with a short one in test_faults; here: order by age."""
-    node = f"hollow-{namespace}"
-    hollow_nodes([gpu_node(node, [16 * GIB])])
-    api.create(pods_of(namespace), pod("full", container(memory="16Gi")))
-    running(api, namespace, "full")
-    for name in ("older", "younger"):
-        api.create(pods_of(namespace), pod(name, container(memory="16Gi")))
-        api.until(f"{pods_of(namespace)}/{name}", lambda seen: seen["status"].get("conditions"))
-        time.sleep(1.1)  # ages are told in seconds
-    api.delete(f"{pods_of(namespace)}/full")
-    assert bound(api, namespace, "older", 10)
-    assert "nodeName" not in api.get(f"{pods_of(namespace)}/younger")["spec"]

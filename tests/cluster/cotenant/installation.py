@@ -139,9 +139,15 @@ class Installation:
         """The server that the extender's Service leads to, if it answers as the leader."""
         addresses = self._endpoints(self.settings.extender.service)
         for address, server in zip(self.addresses, self.servers, strict=True):
-            if addresses == {address} and self.asks_extender(address, "/healthz")[0] == 200:
+            if addresses == {address} and self._leads(address):
                 return server
         return None
+
+    def _leads(self, address: str) -> bool:
+        try:
+            return self.asks_extender(address, "/healthz")[0] == 200
+        except LOST:
+            return False
 
     def schedule(self) -> None:
         """kube-scheduler anew, with a profile of Cotenant's beside the default one."""
