@@ -132,26 +132,30 @@ class Publisher:
         self._wake.set()
 
     async def run(self) -> None:
+        """News are told at once. Only who writes the same again, because it failed or because somebody undoes
+        it, takes more and more time.
+        """
         backoff = Backoff(0.1, 5.0, self.random)
-        last = self.clock()
+        last: tuple[float, Wanted | None] = (self.clock(), None)
         while True:
             await self._wake.wait()
             self._wake.clear()
-            if self.clock() - last > _CALM:
+            want = self.want()
+            if want != last[1] or self.clock() - last[0] > _CALM:
                 backoff.reset()
             try:
-                if not await self.publish():
+                if not await self.publish(want):
                     continue
             except KubeError as error:
                 self._note(error)
                 if not isinstance(error, NotFound):
                     self._wake.set()
-            last = self.clock()
+            last = (self.clock(), want)
             await asyncio.sleep(backoff.next(self.trouble.retry_after if self.trouble else None))
 
-    async def publish(self) -> bool:
+    async def publish(self, want: Wanted | None) -> bool:
         """Whether anything had to be written."""
-        node, want = self.node(), self.want()
+        node = self.node()
         if node is None or want is None:
             self.current = False
             return False
