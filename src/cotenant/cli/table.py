@@ -12,7 +12,11 @@ import click
 
 
 def show_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2))
+    click.echo(json_text(value), nl=False)
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
