@@ -1,0 +1,102 @@
+"""`cotenant status`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cotenant.cli import table
+from cotenant.cli.cluster import Where, ask, namespace_options
+from cotenant.cli.compose import output_option
+from cotenant.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from cotenant.kube.client import Client
+    from cotenant.kube.operating.reading import Seen
+
+
+@click.command()
+@click.argument("node", required=False)
+@click.option("-d", "--details", is_flag=True, help="The pods of each card.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes; Ctrl-C ends it.")
+@output_option
+@namespace_options
+def command(where: Where, node: str | None, details: bool, watch: bool, output: str) -> None:
+    """Show the cards of a cluster: what is granted of each, and to whom.
+
+    \b
+    cotenant status                      one line a node, as `kubectl inspect gpushare` prints it
+    cotenant status -d                   the pods of each card; sick and drained cards are named
+    cotenant status -d -n team           only that namespace's pods are listed
+    cotenant status gpu-node-1 -w        one node, for as long as you look
+    cotenant status -o json              bytes as integers, UUIDs, health
+
+    Nothing but the API server is asked: it works while no server of Cotenant runs. Amounts are in the unit
+    that aliyun.com/gpu-mem has in this cluster, used ones rounded up.
+    """  # noqa: D301 -- \b keeps the lines below it as they are
+    if watch and output == "json":
+        raise BadInput("--watch shows tables: for JSON, call it again")
+
+    def shown(seen: Seen) -> str:
+        return _shown(seen, node, where.namespace, details=details, output=output)
+
+    async def work(client: Client, _: str) -> None:
+        from cotenant.kube.operating.reading import read_all
+
+        if watch:
+            await _follow(client, shown)
+        else:
+            click.echo(shown(await read_all(client)), nl=False)
+
+    try:
+        ask(where, work)
+    except KeyboardInterrupt:
+        click.echo()
+
+
+def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool, output: str) -> str:
+    from cotenant.kube.operating import inspect_table
+    from cotenant.kube.operating.census import one_node
+
+    nodes = seen.census
+    if node is not None:
+        nodes = one_node(nodes, node, seen.nodes)
+    if output == "json":
+        return table.json_text(_document(nodes, inspect_table.unit_of(nodes).name))
+    if not any(each.cards for each in nodes):
+        return (
+            "no node shows a GPU: Cotenant's agent tells of them: "
+            "kubectl get pods -A -l app.kubernetes.io/name=cotenant\n"
+        )
+    return inspect_table.details(nodes, namespace) if details else inspect_table.summary(nodes)
+
+
+def _document(nodes: Any, unit: str) -> dict[str, Any]:
+    shown = [each.to_json() for each in nodes]
+    return {
+        "unit": unit,
+        "memory": sum(each["memory"] for each in shown),
+        "granted": sum(each["granted"] for each in shown),
+        "nodes": shown,
+    }
+
+
+async def _follow(client: Client, shown: Any) -> None:
+    """The API server tells of changes, so nothing is listed twice; at most one table a second."""
+    from cotenant.kube.operating.reading import follow
+
+    before = None
+    async for seen in follow(client):
+        text = shown(seen)
+        if text != before:
+            if sys.stdout.isatty():
+                click.clear()
+            elif before is not None:
+                click.echo()
+            click.echo(text, nl=False)
+            sys.stdout.flush()
+            before = text
+        await asyncio.sleep(1.0)
