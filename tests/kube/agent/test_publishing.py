@@ -1,0 +1,271 @@
+"""The node says what its cards are: written when it differs, and never below what its pods ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+from kube import pods
+from kube.replay import client_of, fails, hangs_up, replaying, says
+
+from cotenant.core.gpu import GPU
+from cotenant.dialects.aliyun import Aliyun
+from cotenant.dialects.registry import Dialects
+from cotenant.hardware.nvml import CardReading
+from cotenant.kube.agent.grants import cards_in_use, granted_on, grants_of, requested
+from cotenant.kube.agent.publishing import Publisher, difference, wanted
+from cotenant.kube.agent.survey import Sight
+from cotenant.kube.errors import Conflict, Forbidden, Unreachable
+from cotenant.kube.node_gpus import gpus_of_node, read_gpus
+from cotenant.kube.resources import NODES, PODS
+
+GIB = 2**30
+GPUS = "cotenant.dev/gpus"
+MEMORY = "cotenant.dev/gpu-memory"
+
+
+def sight(*problems: str | None, outside=None) -> Sight:
+    cards = tuple(
+        CardReading(GPU(f"GPU-{at}", at, "T4", 16 * GIB, healthy=problem is None), 0, problem=problem)
+        for at, problem in enumerate(problems)
+    )
+    return Sight(cards, outside or {}, 0.0, granted=True)
+
+
+def want(seen: Sight, asked=None, dialects: Dialects | None = None):
+    return wanted(seen, dialects or Dialects(), asked or {}, "1.0", mps=False)
+
+
+def node(annotations=None, capacity=None, uid="u1", version="1"):
+    body = {
+        "metadata": {"name": "n1", "uid": uid, "resourceVersion": version, "annotations": annotations or {}},
+        "status": {"capacity": capacity or {}},
+    }
+    return NODES.decode(json.dumps(body).encode())
+
+
+def applied(to, patch):
+    """The node after a merge patch."""
+    annotations = {**to.metadata.annotations, **patch.get("metadata", {}).get("annotations", {})}
+    capacity = {**to.status.capacity, **patch.get("status", {}).get("capacity", {})}
+    return node(annotations, {name: text for name, text in capacity.items() if text is not None})
+
+
+def test_what_is_written_reads_back_as_the_cards():
+    wished = want(sight(None, "lost", outside={"GPU-0": GIB}))
+    gpus, outside = gpus_of_node(node({GPUS: wished.annotation}))
+    assert [(gpu.uuid, gpu.memory, gpu.healthy) for gpu in gpus] == [
+        ("GPU-0", 16 * GIB, True),
+        ("GPU-1", 16 * GIB, False),
+    ]
+    assert outside == {"GPU-0": GIB}
+    assert read_gpus(wished.annotation).agent == "1.0"
+
+
+def test_a_sick_card_is_capacity_all_the_same():
+    assert want(sight(None, "lost")).capacity == want(sight(None, None)).capacity
+    assert want(sight(None, None)).capacity[MEMORY] == 32 * GIB
+
+
+def test_capacity_is_never_less_than_what_the_pods_ask_for():
+    wished = want(sight(None), {MEMORY: 20 * GIB, "cotenant.dev/gpu": 1})
+    assert wished.capacity[MEMORY] == 20 * GIB
+    assert wished.capacity["cotenant.dev/gpu"] == 1
+    assert want(sight(None), {MEMORY: GIB}).capacity[MEMORY] == 16 * GIB
+
+
+def test_a_problem_of_any_length_fits():
+    assert len(read_gpus(want(sight("x" * 5000)).annotation).cards[0].problem) == 200
+
+
+def test_only_what_differs_is_written():
+    wished = want(sight(None))
+    first = difference(node(), wished)
+    assert first["metadata"]["annotations"] == {GPUS: wished.annotation}
+    assert first["status"]["capacity"] == {name: str(amount) for name, amount in wished.capacity.items()}
+    there = applied(node(), first)
+    assert difference(there, wished) is None
+    spelled = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "16Gi"})
+    assert difference(spelled, wished) is None, "the same amount in other words"
+    reset = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "0"})
+    assert difference(reset, wished) == {
+        "status": {"capacity": {MEMORY: str(16 * GIB)}, "allocatable": {MEMORY: str(16 * GIB)}}
+    }
+    strange = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "much"})
+    assert difference(strange, wished)["status"]["capacity"] == {MEMORY: str(16 * GIB)}
+    stripped = node({}, there.status.capacity)
+    assert difference(stripped, wished) == {"metadata": {"annotations": {GPUS: wished.annotation}}}
+
+
+def test_a_dialect_that_was_switched_off_is_removed_and_what_others_put_there_is_not():
+    others = {"nvidia.com/gpu": "8", "cpu": "4"}
+    there = applied(node(capacity=others), difference(node(), want(sight(None))))
+    without = want(sight(None), dialects=Dialects(aliyun=Aliyun(enabled=False)))
+    patch = difference(there, without)
+    removed = {"aliyun.com/gpu-mem": None, "aliyun.com/gpu-count": None}
+    assert patch["status"] == {"capacity": removed, "allocatable": removed}
+    after = applied(there, patch)
+    assert difference(after, without) is None
+    assert others.items() <= after.status.capacity.items()
+
+
+def test_an_annotation_that_nobody_can_read_is_written_anew():
+    wished = want(sight(None))
+    patch = difference(node({GPUS: "{damaged"}), wished)
+    assert patch["metadata"]["annotations"] == {GPUS: wished.annotation}
+
+
+def granted(uid: str, *shares: tuple[str, int], phase="Running", **more):
+    grant = {
+        "version": 1,
+        "uid": more.get("grant_uid", uid),
+        "slots": [
+            {"container": f"c{at}", "shares": [{"uuid": uuid, "memory": size}]}
+            for at, (uuid, size) in enumerate(shares)
+        ],
+    }
+    meta = {
+        "name": uid,
+        "namespace": "x",
+        "uid": uid,
+        "annotations": {"cotenant.dev/grant": json.dumps(grant)},
+    }
+    body = {"metadata": meta, "spec": {"nodeName": more.get("node", "n1")}, "status": {"phase": phase}}
+    return PODS.decode(json.dumps(body).encode())
+
+
+def test_grants_are_those_of_bound_pods_that_have_not_ended_and_are_their_own():
+    grants = grants_of(
+        [
+            granted("a", ("GPU-0", GIB), ("GPU-0", 2 * GIB)),
+            granted("b", ("GPU-0", 4 * GIB), ("GPU-1", 8 * GIB)),
+            granted("ended", ("GPU-0", GIB), phase="Succeeded"),
+            granted("waiting", ("GPU-0", GIB), node=""),
+            granted("thief", ("GPU-2", GIB), grant_uid="a"),
+        ]
+    )
+    assert granted_on("GPU-0", grants) == {"a": 3 * GIB, "b": 4 * GIB}
+    assert granted_on("GPU-1", grants) == {"b": 8 * GIB}
+    assert cards_in_use(grants) == {"GPU-0", "GPU-1"}
+
+
+def test_what_pods_ask_for_is_counted_as_kubernetes_counts_it():
+    body = pods.defaulted(
+        pods.pod(
+            pods.container("a", memory="4Gi"),
+            pods.container("b", memory="2Gi"),
+            init=[
+                pods.container("first", memory="1Gi"),
+                pods.container("side", sidecar=True, memory="3Gi"),
+                pods.container("big", memory="8Gi"),
+            ],
+        )
+    )
+    pod = PODS.decode(json.dumps(body).encode())
+    assert requested([pod, pod], {MEMORY, "cotenant.dev/gpu"}) == {MEMORY: 22 * GIB}
+    ended = PODS.decode(json.dumps({**body, "status": {"phase": "Failed"}}).encode())
+    assert requested([ended], {MEMORY}) == {}
+
+
+@asynccontextmanager
+async def publishing(*answers, node, want):
+    async with replaying(*answers) as server, client_of(server) as client:
+        publisher = Publisher(client, node, want)
+        task = asyncio.create_task(publisher.run())
+        publisher.again()
+        try:
+            yield publisher, server
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert task.cancelled()
+
+
+async def until(condition):
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+def accepts(state):
+    """An API server that keeps what is patched into the node."""
+
+    async def answer(request):
+        patch = await request.json()
+        state["node"] = applied(state["node"], patch)
+        return await says({"metadata": {"name": "n1", "uid": "u1", "resourceVersion": "2"}})(request)
+
+    return answer
+
+
+@pytest.mark.asyncio
+async def test_a_difference_is_written_through_the_status_and_then_there_is_none():
+    state = {"node": node()}
+    async with publishing(accepts(state), node=lambda: state["node"], want=lambda: want(sight(None))) as (
+        publisher,
+        server,
+    ):
+        await until(lambda: publisher.current)
+        publisher.again()
+        await asyncio.sleep(0.3)
+        assert publisher.published == len(server.seen) == 1
+        assert (server.seen[0].method, server.seen[0].path) == ("PATCH", "/api/v1/nodes/n1/status")
+        assert server.seen[0].json["metadata"]["uid"] == "u1", "no other node of that name"
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_written_while_nothing_is_known():
+    for seen, wished in ((lambda: None, lambda: want(sight(None))), (node, lambda: None)):
+        async with publishing(says({}), node=seen, want=wished) as (publisher, server):
+            await asyncio.sleep(0.05)
+            assert not server.seen
+            assert not publisher.current
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("trouble", "kind"),
+    [
+        (hangs_up(), Unreachable),
+        (fails(403, "Forbidden"), Forbidden),
+        (fails(409, "Conflict"), type(None)),
+    ],
+)
+async def test_after_a_failure_it_is_tried_again(trouble, kind):
+    state = {"node": node()}
+    async with publishing(
+        trouble, trouble, trouble, accepts(state), node=lambda: state["node"], want=lambda: want(sight(None))
+    ) as (publisher, server):
+        await until(lambda: len(server.seen) >= 2)
+        assert isinstance(publisher.trouble, kind)
+        assert not isinstance(publisher.trouble, Conflict)
+        await until(lambda: publisher.current)
+        assert publisher.trouble is None
+        assert publisher.published == 1
+
+
+@pytest.mark.asyncio
+async def test_news_are_told_at_once_however_much_was_told_before():
+    state = {"node": node()}
+    seen = [sight(None)]
+    async with publishing(accepts(state), node=lambda: state["node"], want=lambda: want(seen[0])) as (
+        publisher,
+        _,
+    ):
+        for turn in range(12):
+            seen[0] = sight(f"problem {turn}")
+            publisher.again()
+            await until(lambda turn=turn: publisher.published == turn + 1)
+
+
+@pytest.mark.asyncio
+async def test_who_undoes_it_again_and_again_does_not_make_a_hot_loop():
+    async with publishing(
+        says({"metadata": {"name": "n1", "uid": "u1"}}), node=node, want=lambda: want(sight(None))
+    ) as (publisher, server):
+        for _ in range(100):
+            publisher.again()
+            await asyncio.sleep(0.01)
+        assert len(server.seen) < 8
