@@ -1,4 +1,4 @@
-"""How commands find the cluster that they ask: the options of kubectl, and errors that say what to do next."""
+"""How commands find the cluster that they ask: kubectl's options, and errors that say what to do next."""
 
 from __future__ import annotations
 

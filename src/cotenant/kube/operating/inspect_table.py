@@ -1,7 +1,8 @@
 """The tables of `kubectl inspect gpushare`, which people have scripts and eyes for.
 
 Units are chosen as that tool does: by how much of `aliyun.com/gpu-mem` a card of the first node is worth;
-more than 100 can only be MiB. With MiB the heads are those of its user guide, with GiB those that it prints today.
+more than 100 can only be MiB. With MiB the heads are those of its user guide, with GiB those that it prints
+today.
 """
 
 from __future__ import annotations

@@ -1,0 +1,51 @@
+"""`cotenant drain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cotenant.cli import table
+from cotenant.cli.cluster import Where, ask, where_options
+from cotenant.cli.compose import output_option
+
+if TYPE_CHECKING:
+    from cotenant.kube.client import Client
+    from cotenant.kube.operating.draining import Outcome
+
+
+@click.command()
+@click.argument("gpu")
+@click.option("--node", metavar="NAME", help="The card's node, where GPU is an index.")
+@output_option
+@where_options
+def command(where: Where, gpu: str, node: str | None, output: str) -> None:
+    """Take one card of a cluster out of service, without its node.
+
+    GPU is a UUID (or the beginning of one), or NODE/INDEX. The card takes no new grant; pods that are on it
+    stay until they end, and are named. Doing it twice does no harm.
+
+    \b
+    cotenant drain GPU-5a3f0e1c
+    cotenant drain gpu-node-1/3
+    cotenant drain 3 --node gpu-node-1
+    cotenant undrain gpu-node-1/3        give it back
+    """  # noqa: D301 -- \b keeps the lines below it as they are
+    show(set_drained(where, gpu, node, drained=True), output)
+
+
+def set_drained(where: Where, gpu: str, node: str | None, *, drained: bool) -> Outcome:
+    async def work(client: Client, _: str) -> Outcome:
+        from cotenant.kube.operating import draining
+
+        return await draining.set_drained(client, gpu, node, drained=drained)
+
+    return ask(where, work)
+
+
+def show(outcome: Outcome, output: str) -> None:
+    if output == "json":
+        table.show_json(outcome.to_json())
+    else:
+        click.echo(outcome.sentence)

@@ -1,0 +1,150 @@
+"""Taking one card out of service without its node: a mark on the node, which the server honours.
+
+A drained card takes no new grant. Who is on it stays there until it ends by itself: nothing is evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.core.errors import BadInput
+from cotenant.core.units import format_bytes
+from cotenant.dialects import names
+from cotenant.kube.client import Client
+from cotenant.kube.errors import Conflict
+from cotenant.kube.node_gpus import drained_of, write_drained
+from cotenant.kube.objects import Node
+from cotenant.kube.operating.census import CardSeen, NodeSeen
+from cotenant.kube.operating.reading import read_all
+from cotenant.kube.patches import Guard
+from cotenant.kube.resources import NODES
+
+_SHORTEST_PART = len("GPU-") + 4
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The card that is meant."""
+
+    node: Node
+    uuid: str
+    card: CardSeen | None
+    """None: it is gone, and only a mark is left of it."""
+
+    def __str__(self) -> str:
+        return f"{self.card} ({self.uuid})" if self.card else f"{self.uuid} of {self.node.metadata.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    target: Target
+    drained: bool
+    changed: bool
+
+    @property
+    def sentence(self) -> str:
+        already = "" if self.changed else " already"
+        if not self.drained:
+            state = f"is{already} in service" if self.changed or self.target.card else "was not drained"
+            return f"{self.target} {state}{self._takes_none()}"
+        return f"{self.target} is{already} drained: it takes no new grant; {self._who()}"
+
+    def _takes_none(self) -> str:
+        card = self.target.card
+        if card is None:
+            return ", and is not there any more"
+        return f", but it is sick: {card.card.problem}" if card.card.problem is not None else ""
+
+    def _who(self) -> str:
+        held = self.target.card.held if self.target.card else ()
+        if not held:
+            return "nobody is on it"
+        who = ", ".join(f"{each} ({format_bytes(each.memory)})" for each in held)
+        return f"still there until they end: {who}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "node": self.target.node.metadata.name,
+            "uuid": self.target.uuid,
+            "index": self.target.card.card.index if self.target.card else None,
+            "drained": self.drained,
+            "changed": self.changed,
+            "pods": [each.to_json() for each in self.target.card.held] if self.target.card else [],
+        }
+
+
+def find_card(nodes: Sequence[Node], seen: Sequence[NodeSeen], asked: str, on: str | None = None) -> Target:
+    """By UUID or the beginning of one, by `node/index`, or by an index on the node `on`."""
+    name, slash, last = asked.rpartition("/")
+    if slash and not name.startswith("MIG-GPU-"):  # the UUIDs of older MIG instances have slashes
+        if on not in {None, name}:
+            raise BadInput(f"GPU: {asked!a} names the node {name}, and --node {on}: leave out one of them")
+        on, asked = name, last
+    by_name = {node.metadata.name: node for node in nodes}
+    if on is not None and on not in by_name:
+        there = ", ".join(each.name for each in seen) or "none"
+        raise BadInput(f"no node {on}: nodes with GPUs are {there}")
+    cards = [(each.node, card) for each in seen if on in {None, each.name} for card in each.cards]
+    if asked.isascii() and asked.isdigit():
+        return _by_index(cards, int(asked), on)
+    found = [Target(node, card.card.uuid, card) for node, card in cards if _names(asked, card.card.uuid)]
+    if not found:  # of a card that is gone there may still be a mark
+        found = [
+            Target(node, uuid, None)
+            for node in nodes
+            if on in {None, node.metadata.name}
+            for uuid in sorted(drained_of(node))
+            if _names(asked, uuid)
+        ]
+    exact = [each for each in found if each.uuid == asked]
+    return _only(exact or found, asked, on)
+
+
+def _names(asked: str, uuid: str) -> bool:
+    return uuid == asked or (len(asked) >= _SHORTEST_PART and uuid.startswith(asked))
+
+
+def _by_index(cards: Sequence[tuple[Node, CardSeen]], index: int, on: str | None) -> Target:
+    if on is None:
+        raise BadInput(f"GPU: {index} is the index of a card on every node: write NODE/{index}, or a UUID")
+    found = [Target(node, card.card.uuid, card) for node, card in cards if card.card.index == index]
+    return _only(found, str(index), on)
+
+
+def _only(found: Sequence[Target], asked: str, on: str | None) -> Target:
+    where = f" on node {on}" if on is not None else ""
+    if not found:
+        raise BadInput(f"GPU: no card {asked!a}{where}: `cotenant status -o json` lists all of them")
+    if len(found) > 1:
+        raise BadInput(f"GPU: {asked!a}{where} is {' or '.join(str(each) for each in found)}: give its UUID")
+    return found[0]
+
+
+def patch_for(target: Target, *, drained: bool) -> dict[str, Any] | None:
+    """None if it is so already."""
+    before = drained_of(target.node)
+    after = before | {target.uuid} if drained else before - {target.uuid}
+    if after == before:
+        return None
+    return {"metadata": {"annotations": {names.DRAINED: write_drained(sorted(after))}}}
+
+
+async def set_drained(client: Client, asked: str, on: str | None, *, drained: bool) -> Outcome:
+    """Guarded by what was read: two people who drain two cards of a node at once drain both."""
+    for attempt in range(_ATTEMPTS):
+        seen = await read_all(client)
+        target = find_card(seen.nodes, seen.census, asked, on)
+        patch = patch_for(target, drained=drained)
+        if patch is None:
+            return Outcome(target, drained, changed=False)
+        try:
+            await client.merge_patch(NODES, target.node.metadata.name, patch, guard=Guard.of(target.node))
+        except Conflict:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        return Outcome(target, drained, changed=True)
+    raise AssertionError("unreachable")
