@@ -173,8 +173,9 @@ class Server:
         backoff = Backoff(0.2, 5.0, Random())
         while True:
             term = await self.election.wait_until_leading()
+            unseen = self.keeper.unseen()
             await asyncio.gather(self.pods.relist(), self.nodes.relist())
-            self.keeper.forget_unseen()
+            self.keeper.forget_unseen(unseen)
             self._remember()
             self.line.refill()
             self._term = term

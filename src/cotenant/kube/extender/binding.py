@@ -17,7 +17,6 @@ from random import Random
 from cotenant.core.errors import CotenantError, NoRoom
 from cotenant.dialects import names
 from cotenant.dialects.binding import bind_annotations
-from cotenant.dialects.pod_grant import PodGrant
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.backoff import Backoff
 from cotenant.kube.client import Client
@@ -27,7 +26,7 @@ from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.messages import BindArgs
 from cotenant.kube.objects import Pod
 from cotenant.kube.patches import Guard
-from cotenant.kube.pods import demand_of, grant_of, has_ended
+from cotenant.kube.pods import demand_of, has_ended
 from cotenant.kube.resources import PODS
 from cotenant.kube.scheduling.placing import place_pod
 from cotenant.kube.slots_of_pod import PodDemand
@@ -97,9 +96,7 @@ class Binder:
         """Bound by an earlier try whose answer was lost; whatever else is not to be bound any more raises."""
         meta = pod.metadata
         if pod.spec.node_name:
-            grant = grant_of(pod)
-            if pod.spec.node_name == node and grant is not None:
-                self.keeper.fleet.load(node, grant)
+            if self._load(pod) and pod.spec.node_name == node:
                 return True
             raise NotBound(f"pod {meta.namespace}/{meta.name} is bound to {pod.spec.node_name} already")
         if meta.deletion_timestamp is not None or has_ended(pod):
@@ -109,15 +106,10 @@ class Binder:
         return False
 
     async def _post(self, pod: Pod, node: str) -> None:
-        meta, fleet = pod.metadata, self.keeper.fleet
-        demand = demand_of(pod, self.dialects)
-        annotations: dict[str, str] = {}
-        if demand.slots:
-            grant = self._charge(pod, node, demand)
-            gpus = {gpu.uuid: gpu for gpu in fleet.ledger(node).gpus}
-            annotations = bind_annotations(demand.slots, grant, gpus, self.wall_ns(), self.dialects)
+        meta, demand = pod.metadata, demand_of(pod, self.dialects)
+        self.must_lead(WITHIN)
+        annotations = self._charge(pod, node, demand) if demand.slots else {}
         try:
-            self.must_lead(WITHIN)
             await self.client.bind(
                 meta.name, meta.namespace, node, guard=Guard.of(pod), annotations=annotations, within=WITHIN
             )
@@ -125,27 +117,39 @@ class Binder:
             if error.uncertain:
                 self._doubt(pod)
             else:
-                fleet.release(meta.uid)
+                self._give_back(meta.uid)
             raise
         except BaseException:
-            # Not leading any more, or stopped: in doubt if it was sent.
-            self._doubt(pod)
+            self._doubt(pod)  # stopped when it may have been sent
             raise
         self.line.forget(meta.uid)
         self.bound(demand)
 
-    def _charge(self, pod: Pod, node: str, demand: PodDemand) -> PodGrant:
-        """Checks again what filter promised: two pods may have been promised the same room."""
+    def _charge(self, pod: Pod, node: str, demand: PodDemand) -> dict[str, str]:
+        """Checks again what filter promised: two pods may have been promised the same room. What the Binding
+        carries is written first: if that fails, nothing is charged.
+        """
         fleet, meta = self.keeper.fleet, pod.metadata
-        charged = fleet.charged(meta.uid)
-        if charged is not None:
-            fleet.release(meta.uid)
+        fleet.release(meta.uid)
         grant = place_pod(fleet, node, meta.uid, demand.slots)
         if grant is None:
             self.line.add(pod, tuple(slot.demand for slot in demand.slots))
             raise NoRoom(f"no room on the GPUs of {node} any more")
+        gpus = {gpu.uuid: gpu for gpu in fleet.ledger(node).gpus}
+        annotations = bind_annotations(demand.slots, grant, gpus, self.wall_ns(), self.dialects)
         fleet.charge(node, grant)
-        return grant
+        return annotations
+
+    def _give_back(self, uid: str) -> None:
+        self.keeper.give_back(uid)
+        self.line.moved()
+
+    def _load(self, pod: Pod) -> bool:
+        """Charge what a pod that was read bound holds; False if that is nothing."""
+        grant = self.keeper.grant(pod)
+        if grant is not None:
+            self.keeper.fleet.load(pod.spec.node_name, grant)
+        return grant is not None
 
     def _doubt(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -166,18 +170,31 @@ class Binder:
                 self.must_lead(0.0)
             except CotenantError:
                 return
-            fence = {"metadata": {"annotations": {names.RETRY: f"{self.wall_ns() / 1e9:.3f}"}}}
             try:
-                now = await self.client.merge_patch(
-                    PODS, meta.name, fence, meta.namespace, guard=Guard(meta.uid), within=WITHIN
-                )
-            except (NotFound, Conflict):
-                self.keeper.fleet.release(meta.uid)
-                return
+                now = await self._fence(pod)
             except KubeError as error:
                 log.warning("pod %s/%s: bound or not is not known: %s", meta.namespace, meta.name, error)
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
-            if grant_of(now) is None:
-                self.keeper.fleet.release(meta.uid)
+            if now is None or not self._load(now):
+                self._give_back(meta.uid)
             return
+
+    async def _fence(self, pod: Pod) -> Pod | None:
+        """The pod in a state that no Binding of before can change any more; None if it is gone."""
+        meta = pod.metadata
+        changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall_ns() / 1e9:.3f}"}}}
+        try:
+            return await self.client.merge_patch(
+                PODS, meta.name, changes, meta.namespace, guard=Guard(meta.uid), within=WITHIN
+            )
+        except NotFound:
+            return None
+        except Conflict:
+            try:
+                now = await self.client.get(PODS, meta.name, meta.namespace, within=WITHIN)
+            except NotFound:
+                return None
+            if now.metadata.uid != meta.uid:
+                return None
+            raise  # others write it all the time

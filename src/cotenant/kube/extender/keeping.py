@@ -7,7 +7,7 @@ is under way stays charged until its outcome is known, whatever is seen of the p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import CotenantError
@@ -39,13 +39,46 @@ class FleetKeeper:
         self.nodes.subscribe(self._on_node)
         self.pods.subscribe(self._on_pod)
 
-    def forget_unseen(self) -> None:
-        """Whatever is charged and not seen: binds of an earlier term, whose outcome a fresh list shows."""
-        self.under_way.clear()
-        for uid in self.fleet.pods:
-            pod = self.pods.get(uid)
-            if pod is None or self._grant(pod) is None:
-                self.fleet.release(uid)
+    def unseen(self) -> dict[str, PodGrant]:
+        """What is charged though no pod is seen with it, nor is being bound: to be asked for before a list,
+        and given to `forget_unseen` after it.
+        """
+        return {
+            uid: grant
+            for uid, (_, grant) in self.fleet.pods.items()
+            if uid not in self.under_way and self._seen(uid) is None
+        }
+
+    def forget_unseen(self, unseen: Mapping[str, PodGrant]) -> None:
+        """A list that is newer does not show them either: binds of an earlier term that did not happen, and
+        pods that came and went while nobody looked. What was charged meanwhile is none of them.
+        """
+        for uid, grant in unseen.items():
+            charged = self.fleet.charged(uid)
+            if uid not in self.under_way and charged is not None and charged[1] is grant:
+                self.give_back(uid)
+
+    def give_back(self, uid: str) -> None:
+        """A bind did not happen. If the pod is seen bound all the same, by whomever, it holds what it has."""
+        seen = self._seen(uid)
+        if seen is None:
+            self.fleet.release(uid)
+        else:
+            self.fleet.load(*seen)
+
+    def grant(self, pod: Pod) -> PodGrant | None:
+        """As `grant_of`; one that cannot be read is none, and the log says so, once."""
+        try:
+            return grant_of(pod)
+        except CotenantError as error:
+            self._once(pod.metadata.uid, f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
+            return None
+
+    def _seen(self, uid: str) -> tuple[str, PodGrant] | None:
+        """The node and the grant of a pod that is seen bound."""
+        pod = self.pods.get(uid)
+        grant = None if pod is None else self.grant(pod)
+        return None if pod is None or grant is None else (pod.spec.node_name, grant)
 
     def _on_node(self, change: Change[Node]) -> None:
         name = change.object.metadata.name
@@ -68,7 +101,7 @@ class FleetKeeper:
             self.fleet.release(uid)
             self._unreadable.discard(uid)
         elif pod.spec.node_name and not self._is_known(change):
-            grant = self._grant(pod)
+            grant = self.grant(pod)
             if grant is not None:
                 self.fleet.load(pod.spec.node_name, grant)
             elif uid not in self.under_way:
@@ -84,13 +117,6 @@ class FleetKeeper:
             and before.metadata.annotations.get(names.GRANT) == now.metadata.annotations.get(names.GRANT)
             and self.fleet.charged(now.metadata.uid) is not None
         )
-
-    def _grant(self, pod: Pod) -> PodGrant | None:
-        try:
-            return grant_of(pod)
-        except CotenantError as error:
-            self._once(pod.metadata.uid, f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
-            return None
 
     def _once(self, key: str, message: str) -> None:
         if key not in self._unreadable:
