@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test testbed cluster lint format bench clean
+.PHONY: help run test testbed cluster deploy lint format bench clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
 cluster: testbed  ## the tests on a real Kubernetes
 	$(BIN)/python -m pytest $(ON_API_SERVER)
 	$(BIN)/python -m pytest tests/cluster
+
+deploy: $(VENV)/.test  ## make deploy/ and the schema of the chart's values from the chart and the settings
+	PYTHONPATH=tests $(BIN)/python scripts/deploy.py
 
 lint: $(VENV)/.lint  ## ruff, mypy --strict, import contracts, clang-format
 	$(BIN)/ruff check .
