@@ -27,3 +27,70 @@ system:serviceaccount:{{ .root.Release.Namespace }}:cotenant-{{ .account }}
 {{- $server := include "cotenant.user" (dict "root" . "account" "server") -}}
 {{ concat (list $server) .Values.policies.servers | toJson }}
 {{- end }}
+
+{{/* The settings file. A scalar and a list of texts are the same in JSON and in TOML. */}}
+{{- define "cotenant.settings" -}}
+namespace = {{ .Release.Namespace | toJson }}
+{{ include "cotenant.toml" (dict "section" .Values.settings "path" list) }}
+{{- end }}
+
+{{- define "cotenant.toml" -}}
+{{- $path := .path -}}
+{{- range $key, $value := .section }}
+{{- if not (kindIs "map" $value) }}
+{{ $key }} = {{ $value | toJson }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := .section }}
+{{- if kindIs "map" $value }}
+{{- $inner := append $path $key }}
+
+[{{ join "." $inner }}]
+{{- include "cotenant.toml" (dict "section" $value "path" $inner) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What keeps a container within Pod Security's level `restricted`. */}}
+{{- define "cotenant.restricted-pod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "cotenant.restricted-container" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Where pods of a part may run, as far as the values say it. */}}
+{{- define "cotenant.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "cotenant.webhook-port" -}}
+{{ dig "webhook" "port" 8443 .Values.settings }}
+{{- end }}
+
+{{- define "cotenant.extender-port" -}}
+{{ dig "extender" "port" 8444 .Values.settings }}
+{{- end }}

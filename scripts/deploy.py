@@ -1,0 +1,134 @@
+"""Write what is made from the chart: deploy/ for people without Helm, and the settings' part of its schema.
+
+The chart is the truth. `make deploy` runs this, and a test fails where the files are not what it would write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from cotenant.kube.settings import Duration, Range, Settings
+from cotenant.kube.settings_reference import explanations
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "charts" / "cotenant"
+SCHEMA = CHART / "values.schema.json"
+NAMESPACE = "cotenant-system"
+KUBERNETES = "1.37.1"
+"""Only the scheduler's image follows from it."""
+
+OF_THE_CHART = {
+    "namespace",
+    "kubeconfig",
+    "server",
+    "webhook.service",
+    "extender.service",
+    "leader.lease",
+    "agent.node",
+    "agent.address",
+}
+"""Settings that the chart itself makes: another value would not fit the rest of what it installs."""
+
+HEAD = """\
+# Made from charts/cotenant by `make deploy`: change the chart, not this file.
+#
+#     {use}
+"""
+OWN_NAMESPACE = f"""\
+---
+# The agent reads the host's pids and the kubelet's folders, which is what this level allows. Server and
+# scheduler keep within `restricted` of themselves.
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {NAMESPACE}
+  labels:
+    app.kubernetes.io/name: cotenant
+    app.kubernetes.io/instance: cotenant
+    app.kubernetes.io/component: namespace
+    pod-security.kubernetes.io/enforce: privileged
+"""
+
+
+def rendered(helm: Path) -> dict[str, str]:
+    """The files of deploy/ by name."""
+    command = [helm, "template", "cotenant", CHART, "--namespace", NAMESPACE, "--kube-version", KUBERNETES]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    kept = [part for part in re.split(r"^---\n", done.stdout, flags=re.MULTILINE) if part.strip()]
+    install = "".join(f"---\n{part}" for part in kept if "helm.sh/hook" not in part)
+    return {
+        "cotenant.yaml": HEAD.format(use="kubectl apply -f deploy/cotenant.yaml") + OWN_NAMESPACE + install
+    }
+
+
+def schema() -> str:
+    """The chart's schema, with settings as the program knows them now."""
+    whole = json.loads(SCHEMA.read_text())
+    whole["properties"]["settings"] = _section(Settings, ())
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _section(kind: type[Any], path: tuple[str, ...]) -> dict[str, Any]:
+    told = explanations(kind)
+    hints = get_type_hints(kind, include_extras=True)
+    known = {
+        each.name: {
+            "description": " ".join(told[each.name].split()),
+            **_value(hints[each.name], (*path, each.name)),
+        }
+        for each in fields(kind)
+        if ".".join((*path, each.name)) not in OF_THE_CHART
+    }
+    return {"type": "object", "additionalProperties": False, "properties": known}
+
+
+def _value(hint: Any, path: tuple[str, ...]) -> dict[str, Any]:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _section(hint, path)
+    marks: tuple[Any, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, *rest = get_args(hint)
+        marks = tuple(rest)
+    if any(not isinstance(mark, Range) for mark in marks):
+        # Durations and sizes are texts with a unit; whether they make sense is for the program to say.
+        example = "60s" if any(isinstance(mark, Duration) for mark in marks) else "256Mi"
+        return {"type": "string", "examples": [example]}
+    if get_origin(hint) is Literal:
+        return {"enum": list(get_args(hint))}
+    if hint == tuple[str, ...]:
+        return {"type": "array", "items": {"type": "string"}}
+    return {"type": {bool: "boolean", int: "integer", str: "string"}[hint], **_bounds(marks)}
+
+
+def _bounds(marks: tuple[Any, ...]) -> dict[str, int]:
+    return {key: value for mark in marks for key, value in (("minimum", mark.least), ("maximum", mark.most))}
+
+
+def written(helm: Path) -> Iterator[tuple[Path, str]]:
+    """Every file that is made, with its content: the schema first, since Helm reads it."""
+    yield SCHEMA, schema()
+    for name, text in rendered(helm).items():
+        yield ROOT / "deploy" / name, text
+
+
+def main() -> int:
+    from cluster.testbed import binaries
+
+    for path, text in written(binaries.helm()):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        print(path.relative_to(ROOT))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

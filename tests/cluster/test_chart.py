@@ -1,0 +1,277 @@
+"""The chart says what the program says, refuses what makes no sense, and comes and goes without leaving anything."""
+
+import importlib.util
+import json
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from cluster import chart
+from cluster.chart import NAMESPACE, helm, named, render
+from cluster.testbed import places
+from cluster.testbed.api import Api, Object, Refused
+from cluster.testbed.controlplane import ControlPlane
+
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.admission.configuration import webhook_configuration
+from cotenant.kube.settings import Settings
+from cotenant.kube.settings_file import read_settings
+
+ROOT = chart.CHART.parents[1]
+DIALECTS = [
+    {},
+    {"aliyun": False},
+    {"volcano": False},
+    {"nvidia": True},
+    {"aliyun": False, "volcano": False, "nvidia": False},
+]
+
+
+def rendered(dialects: dict[str, bool]) -> list[Object]:
+    return render(**{f"settings__dialects__{name}__enabled": on for name, on in dialects.items()})
+
+
+def settings_of(documents: list[Object]) -> Settings:
+    text = named(documents, "ConfigMap", "cotenant-settings")["data"]["settings.toml"]
+    return read_settings(tomllib.loads(text), {})
+
+
+@pytest.fixture(scope="module")
+def deploying() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("deploying", ROOT / "scripts" / "deploy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TestInStep:
+    def test_what_is_made_from_the_chart_is_what_would_be_made_now(self, deploying: ModuleType):
+        helm("version")
+        for path, text in deploying.written(places.helm()):
+            assert path.read_text() == text, f"{path.relative_to(ROOT)}: `make deploy` writes it anew"
+
+    @pytest.mark.parametrize("dialects", DIALECTS, ids=str)
+    def test_the_webhook_is_asked_about_the_pods_that_the_program_says(self, dialects: dict[str, bool]):
+        documents = rendered(dialects)
+        settings = settings_of(documents)
+        found = named(documents, "MutatingWebhookConfiguration", "cotenant")
+        assert found["webhooks"] == webhook_configuration(settings, settings.dialects)["webhooks"]
+
+    @pytest.mark.parametrize("dialects", DIALECTS, ids=str)
+    def test_the_scheduler_asks_about_every_resource_of_the_dialects(self, dialects: dict[str, bool]):
+        documents = rendered(dialects)
+        configuration = yaml.safe_load(
+            named(documents, "ConfigMap", "cotenant-scheduler")["data"]["scheduler.yaml"]
+        )
+        asked = {each["name"] for each in configuration["extenders"][0]["managedResources"]}
+        assert asked == settings_of(documents).dialects.resources
+
+    @pytest.mark.parametrize("dialects", DIALECTS, ids=str)
+    def test_policies_guard_every_annotation_of_the_dialects(self, dialects: dict[str, bool]):
+        documents = rendered(dialects)
+        on = settings_of(documents).dialects
+        grants = json.dumps(named(documents, "ValidatingAdmissionPolicy", "cotenant-grants"))
+        known = {name for each in Dialects().on for name in each.pod_annotations}
+        assert {name for name in known if name in grants} == {
+            n for each in on.on for n in each.pod_annotations
+        }
+        nodes = json.dumps(named(documents, "ValidatingAdmissionPolicy", "cotenant-nodes"))
+        others = [each.resources for each in (on.aliyun, on.volcano, on.nvidia)]
+        assert all(name in nodes for resources in others for name in resources)
+
+    def test_settings_are_read_back_as_they_were_given(self):
+        given = {"webhook": {"port": 9443}, "line": {"patience": "90s"}, "agent": {"context_memory": "1Gi"}}
+        schedulers = ["one", "two"]
+        documents = render(
+            settings__webhook=given["webhook"],
+            settings__line=given["line"],
+            settings__agent__context_memory="1Gi",
+            settings__admission__replaced_schedulers=schedulers,
+            settings__log_level="debug",
+        )
+        expected = {**given, "log_level": "debug", "admission": {"replaced_schedulers": schedulers}}
+        assert settings_of(documents) == read_settings(expected, {})
+        server = named(documents, "Deployment", "cotenant-server")
+        ports = server["spec"]["template"]["spec"]["containers"][0]["ports"]
+        assert {each["name"]: each["containerPort"] for each in ports} == {"webhook": 9443, "extender": 8444}
+
+    def test_without_values_the_settings_are_the_programs_defaults(self):
+        assert settings_of(render()) == Settings()
+
+    def test_other_settings_are_a_new_start(self):
+        def checksums(**values: Any) -> list[str]:
+            documents = render(**values)
+            parts = [("Deployment", "cotenant-server"), ("DaemonSet", "cotenant-agent")]
+            return [
+                named(documents, *part)["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+                for part in parts
+            ]
+
+        assert checksums() == checksums()
+        assert all(a != b for a, b in zip(checksums(), checksums(settings__log_level="debug"), strict=True))
+
+
+class TestValues:
+    def test_helm_finds_nothing_to_say(self):
+        helm("lint", "--strict", str(chart.CHART))
+
+    @pytest.mark.parametrize(
+        ("values", "said"),
+        [
+            ({"sever__replicas": 3}, "sever"),
+            ({"server__replicas": 0}, "server/replicas"),
+            ({"server__replicas": "two"}, "server/replicas"),
+            ({"settings__line": {"patienc": "9s"}}, "patienc"),
+            ({"settings__agent__mode": "shout"}, "settings/agent/mode"),
+            ({"settings__webhook": {"port": 70000}}, "settings/webhook/port"),
+            ({"settings__namespace": "other"}, "namespace"),
+            ({"settings__dialects__aliyun__unit": "KiB"}, "settings/dialects/aliyun/unit"),
+            ({"image__digest": "latest"}, "image/digest"),
+            ({"agent__maxUnavailable": "many"}, "agent/maxUnavailable"),
+            ({"scheduler__extenderUrl": "http://plain"}, "scheduler/extenderUrl"),
+        ],
+        ids=str,
+    )
+    def test_a_value_that_makes_no_sense_is_named(self, values: dict[str, Any], said: str):
+        with pytest.raises(AssertionError, match=said):
+            render(**values)
+
+    def test_every_value_is_in_the_schema_and_explained_or_plain(self):
+        values = yaml.safe_load((chart.CHART / "values.yaml").read_text())
+        schema = json.loads((chart.CHART / "values.schema.json").read_text())
+        assert set(schema["properties"]) - {"global"} == set(values)
+
+    def test_a_scheduler_of_ones_own_takes_the_place_of_ours(self):
+        documents = render(scheduler__enabled=False, settings__admission__scheduler="default-scheduler")
+        assert not [each for each in documents if each["metadata"]["labels"][chart.COMPONENT] == "scheduler"]
+
+    def test_the_image_by_its_digest(self):
+        digest = "sha256:" + "0" * 64
+        server = named(render(image__digest=digest), "Deployment", "cotenant-server")
+        assert server["spec"]["template"]["spec"]["containers"][0]["image"].endswith(f"@{digest}")
+
+    def test_the_agent_has_the_runtime_class_of_gpu_pods(self):
+        agent = named(render(settings__admission__runtime_class="nvidia"), "DaemonSet", "cotenant-agent")
+        assert agent["spec"]["template"]["spec"]["runtimeClassName"] == "nvidia"
+
+
+class TestOnTheApiServer:
+    @pytest.fixture(autouse=True)
+    def _namespace(self, api: Api) -> None:
+        chart.make_namespace(api)
+
+    @pytest.fixture
+    def kubeconfig(self, control_plane: ControlPlane) -> Path:
+        return control_plane.kubeconfig()
+
+    @pytest.fixture
+    def _taken_away(self, control_plane: ControlPlane) -> Iterator[None]:
+        """Also after a failure: other tests must not meet our policies."""
+        yield
+        manifest = str(ROOT / "deploy" / "cotenant.yaml")
+        control_plane.kubectl("delete", "--ignore-not-found", "-f", manifest, "--timeout=60s")
+
+    def test_server_and_scheduler_keep_within_restricted_pod_security(self, api: Api, namespace: str):
+        label = {"pod-security.kubernetes.io/enforce": "restricted"}
+        api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": label}})
+        documents = render()
+        for name in ("cotenant-server", "cotenant-scheduler"):
+            spec = named(documents, "Deployment", name)["spec"]["template"]["spec"]
+            pod = {"metadata": {"name": name}, "spec": {**spec, "serviceAccountName": "default"}}
+            api.create(f"/api/v1/namespaces/{namespace}/pods", pod)
+        agent = named(documents, "DaemonSet", "cotenant-agent")["spec"]["template"]["spec"]
+        body = {"metadata": {"name": "agent"}, "spec": {**agent, "serviceAccountName": "default"}}
+        with pytest.raises(Refused, match="violates PodSecurity"):
+            api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+
+    def test_the_real_scheduler_reads_its_configuration(self, kubeconfig: Path, tmp_path: Path):
+        text = named(render(), "ConfigMap", "cotenant-scheduler")["data"]["scheduler.yaml"]
+        configuration = yaml.safe_load(text)
+        configuration["clientConnection"] = {"kubeconfig": str(kubeconfig)}
+        tls = configuration["extenders"][0]["tlsConfig"]
+        for key, file in (("caFile", "ca.crt"), ("certFile", "admin.crt"), ("keyFile", "admin.key")):
+            tls[key] = str(kubeconfig.parent / "certificates" / file)
+        (tmp_path / "scheduler.yaml").write_text(yaml.safe_dump(configuration))
+        written = tmp_path / "written.yaml"
+        done = subprocess.run(
+            [
+                places.binary("kube-scheduler"),
+                f"--config={tmp_path / 'scheduler.yaml'}",
+                f"--write-config-to={written}",
+                "--secure-port=10299",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert written.exists(), done.stderr[-2000:]
+        read = yaml.safe_load(written.read_text())
+        assert read["percentageOfNodesToScore"] == 100
+        assert read["profiles"][0]["schedulerName"] == "cotenant"
+        assert read["extenders"][0]["weight"] == 1000
+
+    @pytest.mark.usefixtures("_taken_away")
+    def test_kubectl_applies_it_twice_and_takes_it_away(self, control_plane: ControlPlane, api: Api):
+        before = everything(api)
+        manifest = str(ROOT / "deploy" / "cotenant.yaml")
+        control_plane.kubectl("apply", "-f", manifest)
+        assert "unchanged" in control_plane.kubectl("apply", "-f", manifest)
+        control_plane.kubectl("delete", "-f", manifest, "--timeout=60s")
+        chart.make_namespace(api)
+        assert everything(api) == before
+
+    def test_one_part_is_applied_by_its_label(self, control_plane: ControlPlane):
+        manifest = str(ROOT / "deploy" / "cotenant.yaml")
+        label = f"{chart.COMPONENT}=policy"
+        said = control_plane.kubectl("apply", "--dry-run=server", "-l", label, "-f", manifest)
+        assert said
+        assert all("validatingadmissionpolicy" in line for line in said.splitlines())
+
+    @pytest.mark.usefixtures("_taken_away")
+    def test_helm_installs_upgrades_and_uninstalls_it(self, api: Api, kubeconfig: Path):
+        before = everything(api)
+        access = (f"--namespace={NAMESPACE}", f"--kubeconfig={kubeconfig}")
+        helm("install", "cotenant", str(chart.CHART), *access)
+        webhook = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cotenant"
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-server"
+        bundle = {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": "eA=="}
+        api.patch(webhook, [bundle], kind="json")
+        api.patch(lease, {"spec": {"holderIdentity": "a-server", "leaseDurationSeconds": 10}})
+        helm("upgrade", "cotenant", str(chart.CHART), "--set=server.replicas=3", *access)
+        assert (
+            api.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/cotenant-server")["spec"]["replicas"]
+            == 3
+        )
+        assert api.get(webhook)["webhooks"][0]["clientConfig"]["caBundle"] == "eA=="
+        assert api.get(lease)["spec"]["holderIdentity"] == "a-server"
+        helm("uninstall", "cotenant", "--wait", "--timeout=60s", *access)
+        assert everything(api) == before
+
+
+def everything(api: Api) -> set[str]:
+    """All there is that an installation could have brought, by where it lies; not what other tests leave to vanish."""
+    found = set()
+    of_every_namespace = {"kube-root-ca.crt", "default"}
+    groups = [group["preferredVersion"]["groupVersion"] for group in api.get("/apis")["groups"]]
+    for root in ("/api/v1", *(f"/apis/{group}" for group in groups)):
+        for kind in api.get(root)["resources"]:
+            if (
+                "/" in kind["name"]
+                or "list" not in kind["verbs"]
+                or kind["name"] in {"events", "componentstatuses"}
+            ):
+                continue
+            for each in api.items(f"{root}/{kind['name']}"):
+                meta = each["metadata"]
+                where = f"{root}/{meta.get('namespace', '')}/{kind['name']}/{meta['name']}"
+                if meta["name"] not in of_every_namespace and "/test-" not in where:
+                    found.add(where)
+    return found
