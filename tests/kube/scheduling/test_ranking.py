@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from kube.scheduling.plain import GI, closed_to, demands, fleet_of, fleets, gib, granted, slow_place, typicals
 
@@ -109,6 +109,7 @@ def check(fleet: Fleet, asked: list[Demand], keys: dict[str, tuple[float, ...] |
     assert all(found[node] == 0 for node in keys if node not in fitting)
 
 
+@settings(deadline=None)
 @given(fleets(most=6), demands(most=1), typicals)
 def test_nodes_are_ranked_by_what_the_core_would_choose_on_each(
     fleet: Fleet, demand: Demand, typical: Typical
@@ -146,6 +147,7 @@ def several_key(
     return (*((figure,) if placement == "frag" else ()), left, size, free)
 
 
+@settings(deadline=None)
 @given(
     fleets(most=6),
     st.lists(demands(), min_size=1, max_size=3),

@@ -195,7 +195,7 @@ class Fleet:
     def uuids(self, row: int, columns: Collection[int]) -> tuple[str, ...]:
         """The cards at these places."""
         gpus = self._nodes[self._names[row]].gpus
-        return tuple(sorted(gpus[column].uuid for column in columns))
+        return tuple(gpus[column].uuid for column in columns)
 
     def take_gained(self) -> Rows:
         """Rows that gained room (or came, or recovered) since this was last asked."""

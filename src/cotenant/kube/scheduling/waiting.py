@@ -54,8 +54,11 @@ class Served:
     wake: tuple[str, ...]
     holds: Mapping[str, tuple[str, tuple[str, ...]]]
     """UID of a waiting pod to the node and the cards held for it."""
-    places: Mapping[str, str] = field(default_factory=dict)
-    """For each of those to be woken, the node whose room it was counted against."""
+    places: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
+    """For each of those to be woken, the node and the cards against which it was counted, part by part.
+
+    It may be put elsewhere: which node it gets is decided when it asks.
+    """
 
 
 def order(line: Iterable[Waiting]) -> list[Waiting]:
@@ -74,14 +77,13 @@ def serve(
     """
     queue = order(line)
     turn = _Turn(fleet, queue, rows)
-    wake, holds = dict[str, str](), dict[str, tuple[str, tuple[str, ...]]]()
+    wake, holds = dict[str, tuple[str, tuple[str, ...]]](), dict[str, tuple[str, tuple[str, ...]]]()
     for waiting in queue:
         own = turn.comes(waiting.uid)
         row = turn.find_room(waiting, own)
         overdue = now - waiting.since >= patience
         if row is not None:
-            wake[waiting.uid] = fleet.name(row)
-            turn.take(row, waiting, own)
+            wake[waiting.uid] = fleet.name(row), fleet.uuids(row, turn.take(row, waiting, own))
             keeps = own is not None and own[0] == row
         else:
             keeps = own is not None and overdue and turn.is_good(own, waiting)
@@ -91,7 +93,7 @@ def serve(
         if row is None and overdue and own is None:
             own = turn.find_cards(waiting)
         if own is not None:
-            holds[waiting.uid] = fleet.name(own[0]), fleet.uuids(*own)
+            holds[waiting.uid] = fleet.name(own[0]), tuple(sorted(fleet.uuids(*own)))
     return Served(tuple(wake), holds, wake)
 
 
@@ -132,8 +134,9 @@ class _Turn:
         demands = waiting.demands
         if own is not None and (self.rows is None or own[0] in self.rows) and _may(waiting, own[0]):
             window = Window(self.matrix, np.array(own[:1], np.int32))
-            if fitting(window, demands, own).any():
-                return own[0]
+            for behind in (False, True):
+                if fill(window, demands, self._open(window, own, behind=behind)).fits[0]:
+                    return own[0]
         if self._may_fit(demands, self._largest):
             row = self._best(waiting, self._room.where(demands))
             if row is not None:
@@ -142,22 +145,23 @@ class _Turn:
             return self._best(waiting, self._room_of_those_behind.where(demands))
         return None
 
-    def take(self, row: int, waiting: Waiting, own: Place | None) -> None:
-        """Count its demands against this node."""
+    def take(self, row: int, waiting: Waiting, own: Place | None) -> list[int]:
+        """Count its demands against this node; the cards' columns, part by part."""
         window = Window(self.matrix, np.array([row], np.int32))
         mine = own if own is not None and own[0] == row else None
         filling = fill(window, waiting.demands, self._open(window, mine, behind=False))
         if not filling.fits[0]:
             filling = fill(window, waiting.demands, self._open(window, mine, behind=True))
-        taken = {int(column[0]) for column in filling.taken}
-        self._give_way(row, taken)
+        taken = [int(column[0]) for column in filling.taken]
+        self._give_way(row, set(taken))
         self.matrix.free[:, row] = filling.free[:, 0]
         self.matrix.compute[:, row] = filling.compute[:, 0]
         self.matrix.unused[:, row] = filling.unused[:, 0]
-        self.spoken[list(taken), row] = True
+        self.spoken[taken, row] = True
         self._changed(row)
         if self._room.has(row):
             self._largest = self._largest_free(self._room.rows)
+        return taken
 
     def let_go(self, own: Place) -> None:
         row, columns = own

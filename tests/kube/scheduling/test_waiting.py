@@ -1,0 +1,286 @@
+"""The cluster's line: who is woken, for whom cards are held, and that no room is promised twice."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kube.scheduling.plain import GI, demands, fleet_of, fleets, gib, granted, slow_place
+
+from cotenant.core.demand import Demand, Memory
+from cotenant.core.gpu import GPU
+from cotenant.core.grant import Grant, Share
+from cotenant.core.ledger import Ledger
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
+from cotenant.kube.scheduling.wants import in_order
+
+PATIENCE = 60.0
+
+
+def waiting(
+    uid: str, *asked: Demand, priority: int = 0, since: float = 0.0, only: list[int] | None = None
+) -> Waiting:
+    eligible = None
+    if only is not None:
+        eligible = np.zeros(8, np.bool_)
+        eligible[only] = True
+    return Waiting(uid, asked, priority, since, eligible)
+
+
+def at(fleet: Fleet, now: float, *line: Waiting, gained: list[str] | None = None) -> Served:
+    rows = None if gained is None else fleet.rows(gained)
+    return serve(fleet, line, now, PATIENCE, rows)
+
+
+def apply(fleet: Fleet, served: Served) -> None:
+    for uid in fleet.holds():
+        if uid not in served.holds:
+            fleet.unhold(uid)
+    for uid, (node, cards) in served.holds.items():
+        fleet.hold(uid, node, cards)
+
+
+def test_one_room_wakes_one_pod_the_first() -> None:
+    fleet = fleet_of([(4, 16)])
+    line = [waiting(f"w{since}", gib(4), since=since) for since in (3, 1, 2)]
+    assert at(fleet, 10, *line).wake == ("w1",)
+    assert at(fleet, 10, *line, gained=["n0"]).wake == ("w1",)
+    assert at(fleet, 10, *line, gained=[]).wake == ()
+    first = waiting("urgent", gib(4), priority=7, since=9)
+    assert at(fleet, 10, *line, first).wake == ("urgent",)
+
+
+def test_as_many_are_woken_as_there_is_room_for() -> None:
+    fleet = fleet_of([(9, 16)], [(4, 16), (3, 16)])
+    line = [waiting(f"w{since}", gib(4), since=since) for since in range(6)]
+    assert at(fleet, 10, *line).wake == ("w0", "w1", "w2")
+
+
+def test_a_smaller_pod_passes_a_bigger_one_that_does_not_fit_yet() -> None:
+    fleet = fleet_of([(4, 16)])
+    served = at(fleet, 10, waiting("big", gib(8)), waiting("small", gib(2), since=1))
+    assert served.wake == ("small",)
+    assert not served.holds
+
+
+def test_one_that_has_waited_too_long_holds_the_card_where_least_is_missing() -> None:
+    fleet = fleet_of([(4, 16)], [(3, 16), (6, 16)], [(7, 7)])
+    big, small = waiting("big", gib(8)), waiting("small", gib(2), since=1, only=[0, 1])
+    served = at(fleet, 60, big, small)
+    assert served.holds == {"big": ("n1", ("n1-1",))}
+    assert served.wake == ("small",)
+    apply(fleet, served)
+    small = waiting("small", gib(6), since=1)
+    assert at(fleet, 61, big, small).wake == ("small",)
+    assert at(fleet, 61, big, waiting("small", gib(6), since=1, only=[0, 1])).wake == ()
+
+
+def test_a_hold_stays_where_it_is_until_its_pod_has_the_room() -> None:
+    fleet = fleet_of([(4, 16)], [(6, 16)])
+    big = waiting("big", gib(8))
+    apply(fleet, at(fleet, 60, big))
+    assert fleet.holds() == {"big": ("n1", ("n1-0",))}
+    fleet.load("n1", granted("late", Share("n1-0", 6 * GI)))
+    assert at(fleet, 61, big).holds == fleet.holds()
+    fleet.release("late")
+    fleet.release("on-n1-0")
+    served = at(fleet, 62, big, waiting("small", gib(16), since=50), gained=["n1"])
+    assert served.wake == ("big",)
+    assert served.holds == fleet.holds(), "nobody may take the room before it is bound"
+
+
+def test_cards_are_held_all_or_none() -> None:
+    fleet = fleet_of([(4, 16), (16, 16)], [(16, 16)])
+    fleet.hold("first", "n0", ["n0-0"])
+    line = waiting("first", Demand(whole=1, uuids=("n0-0",))), waiting("two", Demand(whole=2), since=1)
+    served = at(fleet, 99, *line)
+    assert served.holds == {"first": ("n0", ("n0-0",))}
+    assert at(fleet, 99, line[1]).holds == {"two": ("n0", ("n0-0", "n0-1"))}
+
+
+def test_who_comes_first_takes_the_room_and_the_card_that_one_behind_holds() -> None:
+    fleet = fleet_of([(4, 16)])
+    big = waiting("big", gib(8))
+    apply(fleet, at(fleet, 60, big))
+    urgent = waiting("urgent", gib(3), priority=5, since=61)
+    for gained in (None, []):
+        served = at(fleet, 61, big, urgent, gained=gained)
+        assert served.wake == ("urgent",)
+        assert not served.holds, "or the pod that is woken would find the card closed"
+    huge = waiting("huge", Demand(whole=1), priority=5)
+    assert at(fleet, 99, big, huge).holds == {"huge": ("n0", ("n0-0",))}
+
+
+def test_holds_of_pods_that_no_longer_wait_are_lifted() -> None:
+    fleet = fleet_of([(4, 16)])
+    fleet.hold("gone", "n0", ["n0-0"])
+    served = at(fleet, 10, waiting("w", gib(4)))
+    assert served.wake == ("w",)
+    assert not served.holds
+
+
+def test_a_hold_on_a_card_that_will_not_do_any_more_moves() -> None:
+    fleet = fleet_of([(4, 16)], [(6, 16)])
+    big = waiting("big", gib(8))
+    apply(fleet, at(fleet, 60, big))
+    fleet.set_node("n1", [GPU("n1-0", 0, "T4", 16 * GI, healthy=False)], {})
+    assert at(fleet, 61, big).holds == {"big": ("n0", ("n0-0",))}
+    fleet.drop_node("n1")
+    assert at(fleet, 61, big).holds == {"big": ("n0", ("n0-0",))}
+    fleet.drop_node("n0")
+    assert at(fleet, 61, big) == Served((), {}, {})
+
+
+def test_a_pod_is_woken_and_holds_only_where_it_may_go() -> None:
+    fleet = fleet_of([(16, 16)], [(4, 16)])
+    assert at(fleet, 10, waiting("w", gib(8), only=[1])).wake == ()
+    assert at(fleet, 60, waiting("w", gib(8), only=[1])).holds == {"w": ("n1", ("n1-0",))}
+    fleet.set_node("n2", [GPU("n2-0", 0, "T4", 16 * GI)], {})
+    older = Waiting("w", (gib(8),), 0, 0.0, np.array([False, True]))
+    assert at(fleet, 10, older).places == {"w": ("n2", ("n2-0",))}
+
+
+def test_a_pod_too_big_for_any_node_holds_nothing() -> None:
+    fleet = fleet_of([(16, 16)])
+    assert at(fleet, 99, waiting("w", gib(17))) == Served((), {}, {})
+    assert at(fleet, 99, waiting("w", gib(9), gib(9))) == Served((), {}, {})
+
+
+def test_an_empty_line_and_an_empty_cluster_are_served() -> None:
+    assert at(fleet_of([(16, 16)]), 99) == Served((), {}, {})
+    assert at(Fleet(), 99, waiting("w", gib(1))) == Served((), {}, {})
+    assert at(Fleet(), 99, waiting("w", gib(1)), gained=[]) == Served((), {}, {})
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> tuple[Fleet, list[Waiting]]:
+    fleet = draw(fleets(most=3))
+    line = [
+        Waiting(
+            uid,
+            tuple(draw(st.lists(demands(), min_size=1, max_size=2))),
+            draw(st.integers(0, 2)),
+            draw(st.integers(0, 100)),
+            draw(st.none() | st.lists(st.booleans(), max_size=3).map(lambda row: np.array(row, np.bool_))),
+        )
+        for uid in ["me", "n0-waiting", "n1-waiting", "w0", "w1"][: draw(st.integers(1, 5))]
+    ]
+    return fleet, line
+
+
+def state(fleet: Fleet) -> list[object]:
+    matrix = fleet.matrix
+    arrays = (matrix.free, matrix.compute, matrix.unused, matrix.held)
+    return [fleet.holds(), fleet.pods, *(array.tolist() for array in arrays)]
+
+
+def nodes_for(fleet: Fleet, one: Waiting, nodes: list[str]) -> list[str]:
+    rows = fleet.rows(nodes).tolist()
+    return [
+        node
+        for node, row in zip(nodes, rows, strict=True)
+        if one.eligible is None or row >= len(one.eligible) or one.eligible[row]
+    ]
+
+
+def drained(ledger: Ledger) -> Ledger:
+    return Ledger(ledger.gpus, {gpu.uuid: ledger.outside(gpu.uuid) for gpu in ledger.gpus})
+
+
+def will_do(fleet: Fleet, one: Waiting, node: str, closed: set[str]) -> bool:
+    return slow_place(drained(fleet.ledger(node)), one.demands, closed) is not None
+
+
+def charge(ledger: Ledger, one: Waiting, cards: tuple[str, ...]) -> None:
+    """Raises NoRoom if it was woken for room that is not there."""
+    left = list(cards)
+    for number, demand in enumerate(in_order(one.demands)):
+        taken, left = left[: demand.count], left[demand.count :]
+        shares = tuple(
+            Share(
+                uuid,
+                demand.per_card(ledger.room_on(uuid).gpu.memory),
+                demand.compute,
+                whole=demand.memory is None,
+            )
+            for uuid in taken
+        )
+        ledger.charge(Grant(f"{one.uid}/{number}", shares))
+    assert not left
+
+
+@settings(deadline=None)
+@given(lines(), st.booleans(), st.data())
+def test_the_line_is_served_in_order_and_no_room_twice(
+    situation: tuple[Fleet, list[Waiting]], quick: bool, data: st.DataObject
+) -> None:
+    fleet, line = situation
+    before, earlier = state(fleet), fleet.holds()
+    searched = list(fleet.nodes)
+    if quick:
+        searched = data.draw(st.lists(st.sampled_from(searched), unique=True))
+    served = serve(fleet, line, 100.0, PATIENCE, fleet.rows(searched) if quick else None)
+    assert state(fleet) == before, "the fleet is left as it was"
+    assert set(served.places) == set(served.wake)
+
+    ledgers = {node: fleet.ledger(node).copy() for node in fleet.nodes}
+    closed: dict[str, set[str]] = {node: set() for node in fleet.nodes}
+    spoken: dict[str, set[str]] = {node: set() for node in fleet.nodes}
+    woken = []
+    for one in order(line):
+        if one.uid in served.places:
+            node, cards = served.places[one.uid]
+            assert node in nodes_for(fleet, one, list(fleet.nodes))
+            assert closed[node].isdisjoint(cards), "those in front hold it"
+            charge(ledgers[node], one, cards)
+            spoken[node] |= set(cards)
+            woken.append(one.uid)
+        else:
+            for node in nodes_for(fleet, one, searched):
+                assert slow_place(ledgers[node], one.demands, closed[node]) is None, "it fits and sleeps"
+        hold = served.holds.get(one.uid)
+        good = one.uid in earlier and keeps(fleet, one, earlier[one.uid], closed, spoken)
+        if hold is not None:
+            node, held = hold
+            assert one.since <= 40 or one.uid in served.places
+            assert closed[node].isdisjoint(held)
+            if one.uid not in served.places:
+                assert spoken[node].isdisjoint(held) or hold == earlier.get(one.uid)
+                assert not good or hold == earlier[one.uid]
+                if not quick:
+                    others = {gpu.uuid for gpu in fleet.gpus(node)} - set(held)
+                    assert will_do(fleet, one, node, others), "what is held is enough"
+            closed[node] |= set(held)
+        elif one.since <= 40 and one.uid not in served.places and not quick:
+            for node in nodes_for(fleet, one, list(fleet.nodes)):
+                assert not will_do(fleet, one, node, closed[node] | spoken[node]), "it could hold cards"
+    assert served.wake == tuple(woken)
+
+
+def keeps(
+    fleet: Fleet,
+    one: Waiting,
+    hold: tuple[str, tuple[str, ...]],
+    closed: dict[str, set[str]],
+    spoken: dict[str, set[str]],
+) -> bool:
+    """Whether an earlier hold is still good, and untouched by those in front."""
+    node, cards = hold
+    others = {gpu.uuid for gpu in fleet.gpus(node)} - set(cards)
+    return (
+        node in nodes_for(fleet, one, [node])
+        and will_do(fleet, one, node, others)
+        and (closed[node] | spoken[node]).isdisjoint(cards)
+    )
+
+
+def test_of_a_thousand_different_pods_those_are_woken_whom_one_room_holds() -> None:
+    fleet = fleet_of(*[[(1, 16), (2, 16)]] * 100)
+    line = [waiting(f"w{at}", Demand(Memory(bytes=3 * GI + at)), since=at) for at in range(1000)]
+    assert at(fleet, 10, *line).wake == ()
+    fleet.release("on-n7-0")
+    rows = fleet.take_gained()
+    served = serve(fleet, line, 10.0, PATIENCE, rows)
+    assert served.wake == ("w0", "w1", "w2", "w3", "w4")
+    assert {node for node, _ in served.places.values()} == {"n7"}
