@@ -36,6 +36,9 @@ OF_THE_CHART = {
 }
 """Settings that the chart itself makes: another value would not fit the rest of what it installs."""
 
+HOOK = "helm.sh/hook"
+"""Marks what Helm makes at certain moments; kubectl would make it at once."""
+
 HEAD = """\
 # Made from charts/cotenant by `make deploy`: change the chart, not this file.
 #
@@ -64,10 +67,9 @@ def rendered(helm: Path) -> dict[str, str]:
     if done.returncode:
         raise SystemExit(done.stderr)
     kept = [part for part in re.split(r"^---\n", done.stdout, flags=re.MULTILINE) if part.strip()]
-    install = "".join(f"---\n{part}" for part in kept if "helm.sh/hook" not in part)
-    return {
-        "cotenant.yaml": HEAD.format(use="kubectl apply -f deploy/cotenant.yaml") + OWN_NAMESPACE + install
-    }
+    install = "".join(f"---\n{part}" for part in kept if HOOK not in part)
+    head = HEAD.format(use="kubectl apply -f deploy/cotenant.yaml")
+    return {"cotenant.yaml": head + OWN_NAMESPACE + install}
 
 
 def schema() -> str:
