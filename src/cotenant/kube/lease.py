@@ -80,6 +80,8 @@ class Election:
 
     term: int = field(default=0, init=False)
     """Counts the leaders of this lease; what was decided in an earlier term is void."""
+    inherited: bool = field(default=True, init=False)
+    """Whether the leader before may have died in the middle of something: it did not give the lease back."""
     holder: str = field(default="", init=False)
     """Who is said to lead, for showing."""
     trouble: KubeError | None = field(default=None, init=False)
@@ -148,6 +150,7 @@ class Election:
             return await self._write(self._renewal())
         self._drop()
         if self._free(lease):
+            self.inherited = bool(lease.spec.holder_identity)
             await self._write(self._taking(lease))
         return None
 
@@ -216,6 +219,7 @@ class Election:
         if self._seen is not None:
             longest = max(longest, self._seen.spec.lease_duration_seconds or 0)
         self._begins = self.clock() + longest
+        self.inherited = True
         body = {"metadata": {"name": self.settings.name}, "spec": self._taking(self._seen)}
         sent = self.clock()
         try:

@@ -52,6 +52,12 @@ def has_ended(pod: Pod) -> bool:
     return pod.status.phase in {"Succeeded", "Failed"}
 
 
+def holds_slot(pod: Pod) -> bool:
+    """Whether it has been admitted as a pod that asks for GPU."""
+    containers = (*(pod.spec.containers or ()), *pod.spec.init_containers)
+    return any(names.GPU_SLOT in container.resources.limits for container in containers)
+
+
 def is_mirror(pod: Pod) -> bool:
     """A file on the node, shown by its kubelet: no scheduler and no webhook ever saw it."""
     return _MIRROR in pod.metadata.annotations

@@ -32,13 +32,14 @@ from cotenant.kube.errors import KubeError
 from cotenant.kube.extender.binding import Binder
 from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.endpoint import publish
+from cotenant.kube.extender.fencing import fence_all
 from cotenant.kube.extender.keeping import FleetKeeper
 from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.serving import Extender
 from cotenant.kube.extender.telling import Teller
 from cotenant.kube.lease import Election, LeaseSettings
 from cotenant.kube.objects import Node, Pod
-from cotenant.kube.pods import demand_of
+from cotenant.kube.pods import demand_of, has_ended, holds_slot
 from cotenant.kube.resources import NODES, PODS
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.settings import Settings
@@ -106,11 +107,11 @@ class Server:
         )
         self.keeper = FleetKeeper(self.pods.store, self.nodes.store, self.fleet, self._on_pod)
         self.nodes.store.subscribe(lambda _: self.line.moved())
-        binder = Binder(
+        self.binder = Binder(
             client, self.keeper, self.line, dialects, self.election.must_lead, bound=self.history.add
         )
         decider = Decider(self.fleet, self.pods.store, self.nodes.store, dialects, self.line)
-        self.extender = Extender(decider, binder, self.not_ready, self.registry)
+        self.extender = Extender(decider, self.binder, self.not_ready, self.registry)
         self.certificates = CertificateKeeper(client, settings)
         self._term: int | None = None
         self._measure()
@@ -176,6 +177,8 @@ class Server:
             unseen = self.keeper.unseen()
             await asyncio.gather(self.pods.relist(), self.nodes.relist())
             self.keeper.forget_unseen(unseen)
+            if self.election.inherited:
+                await self._fence(term)
             self._remember()
             self.line.refill()
             self._term = term
@@ -192,6 +195,21 @@ class Server:
             backoff.reset()
             await self.election.wait_until_over(term)
             log.warning("term %d is over", term)
+
+    async def _fence(self, term: int) -> None:
+        """The leader before did not say goodbye: what it sent last may arrive after our list."""
+        unbound = [
+            pod
+            for pod in self.pods.store
+            if not pod.spec.node_name and not has_ended(pod) and holds_slot(pod)
+        ]
+        log.info("term %d: fencing %d pods that are not bound", term, len(unbound))
+        await fence_all(
+            self.client,
+            unbound,
+            self.binder.load,
+            lambda: self.election.leading() and self.election.term == term,
+        )
 
     def _remember(self) -> None:
         """What runs is typical, until more is known."""

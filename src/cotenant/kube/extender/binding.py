@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from random import Random
 
 from cotenant.core.errors import CotenantError, NoRoom
-from cotenant.dialects import names
 from cotenant.dialects.binding import bind_annotations
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.backoff import Backoff
 from cotenant.kube.client import Client
-from cotenant.kube.errors import Conflict, KubeError, NotFound
+from cotenant.kube.errors import Conflict, KubeError
+from cotenant.kube.extender.fencing import fenced
 from cotenant.kube.extender.keeping import FleetKeeper
 from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.messages import BindArgs
@@ -96,7 +96,7 @@ class Binder:
         """Bound by an earlier try whose answer was lost; whatever else is not to be bound any more raises."""
         meta = pod.metadata
         if pod.spec.node_name:
-            if self._load(pod) and pod.spec.node_name == node:
+            if self.load(pod) and pod.spec.node_name == node:
                 return True
             raise NotBound(f"pod {meta.namespace}/{meta.name} is bound to {pod.spec.node_name} already")
         if meta.deletion_timestamp is not None or has_ended(pod):
@@ -144,7 +144,7 @@ class Binder:
         self.keeper.give_back(uid)
         self.line.moved()
 
-    def _load(self, pod: Pod) -> bool:
+    def load(self, pod: Pod) -> bool:
         """Charge what a pod that was read bound holds; False if that is nothing."""
         grant = self.keeper.grant(pod)
         if grant is not None:
@@ -171,30 +171,11 @@ class Binder:
             except CotenantError:
                 return
             try:
-                now = await self._fence(pod)
+                now = await fenced(self.client, pod, WITHIN)
             except KubeError as error:
                 log.warning("pod %s/%s: bound or not is not known: %s", meta.namespace, meta.name, error)
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
-            if now is None or not self._load(now):
+            if now is None or not self.load(now):
                 self._give_back(meta.uid)
             return
-
-    async def _fence(self, pod: Pod) -> Pod | None:
-        """The pod in a state that no Binding of before can change any more; None if it is gone."""
-        meta = pod.metadata
-        changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall_ns() / 1e9:.3f}"}}}
-        try:
-            return await self.client.merge_patch(
-                PODS, meta.name, changes, meta.namespace, guard=Guard(meta.uid), within=WITHIN
-            )
-        except NotFound:
-            return None
-        except Conflict:
-            try:
-                now = await self.client.get(PODS, meta.name, meta.namespace, within=WITHIN)
-            except NotFound:
-                return None
-            if now.metadata.uid != meta.uid:
-                return None
-            raise  # others write it all the time

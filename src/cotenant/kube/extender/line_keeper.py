@@ -56,10 +56,17 @@ class _Place:
 
     pod: Pod
     waiting: Waiting
+    refused: float
+    """By the clock, when it was last."""
     calls: int = 0
-    """Since it was last refused."""
+    """Since then."""
     called: float = float("-inf")
     next_call: float = float("inf")
+
+    @property
+    def stays_away(self) -> bool:
+        """It did not follow a call: something besides GPUs keeps it, and room must not wait for it."""
+        return self.calls > 1
 
 
 @dataclass
@@ -80,6 +87,7 @@ class LineKeeper:
     _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
     _gained: Gained = field(init=False, repr=False)
     _swept: float = field(default=float("-inf"), init=False)
+    _served: float = field(default=float("-inf"), init=False)
 
     def __post_init__(self) -> None:
         self._gained = Gained(self.fleet, LINGER)
@@ -90,19 +98,24 @@ class LineKeeper:
     def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows | None = None) -> None:
         """It was refused on these nodes; on others it may never be put."""
         uid = pod.metadata.uid
-        place = self._places.get(uid)
-        since = self.clock() if place is None else place.waiting.since
-        waiting = Waiting(uid, demands, pod.spec.priority, since, only(self.fleet, rows), self._created(pod))
-        if place is None:
-            self._places[uid] = _Place(pod, waiting)
-        else:
-            self._places[uid] = _Place(pod, waiting, called=place.called if rows is None else float("-inf"))
+        known = self.pods.get(uid)
+        if known is not None and not _waits(known):
+            return  # whoever asks has not heard of it yet
+        now, place = self.clock(), self._places.get(uid)
+        since, eligible, called = now, only(self.fleet, rows), float("-inf")
+        if place is not None:
+            since = place.waiting.since
+            if rows is None:
+                eligible, called = place.waiting.eligible, place.called
+        waiting = Waiting(uid, demands, pod.spec.priority, since, eligible, self._created(pod))
+        self._places[uid] = _Place(pod, waiting, now, called=called)
         self._explain(uid)
 
     def refuse(self, pod: Pod, why_: str) -> None:
         """It can never be served; it is told so and does not wait in line."""
         self.forget(pod.metadata.uid)
-        self.teller.tell(pod, "GPUDemandRefused", why_)
+        if self.leading():
+            self.teller.tell(pod, "GPUDemandRefused", why_)
 
     def forget(self, uid: str) -> None:
         if self._places.pop(uid, None) is not None:
@@ -116,7 +129,7 @@ class LineKeeper:
     def on_pod(self, change: Change[Pod]) -> None:
         """From the store: who need not wait any more, and who waits though we never refused it."""
         pod, uid = change.object, change.object.metadata.uid
-        if change.kind == "deleted" or pod.spec.node_name or has_ended(pod) or _is_leaving(pod):
+        if change.kind == "deleted" or not _waits(pod):
             self.forget(uid)
         elif uid in self._places:
             place = self._places[uid]
@@ -130,9 +143,9 @@ class LineKeeper:
     def refill(self) -> None:
         """At the beginning of a term: all that wait, by what the API server says of them."""
         self._places.clear()
+        self._hold({})
         for pod in self.pods:
-            waits = not (pod.spec.node_name or has_ended(pod) or _is_leaving(pod))
-            if waits and _is_unschedulable(pod):
+            if _waits(pod) and _is_unschedulable(pod):
                 self._put(pod)
         self._swept = float("-inf")
         self._moved.set()
@@ -155,13 +168,15 @@ class LineKeeper:
 
     async def _serve(self) -> None:
         now = self.clock()
-        rows: Rows | None = self._gained.rows(now)
-        if not self._places:
+        gained, sweep = self._gained.rows(now), now - self._swept >= SWEEP
+        if not self._places or not (sweep or len(gained) or now - self._served >= TICK):
             return
-        if now - self._swept >= SWEEP:
-            rows, self._swept = None, now
-        line = [place.waiting for place in self._places.values()]
-        served = serve(self.fleet, line, now, self.settings.patience, rows)
+        self._served = now
+        if sweep:
+            self._swept = now
+            self._forget_unseen(now)
+        line = [place.waiting for place in self._places.values() if not place.stays_away]
+        served = serve(self.fleet, line, now, self.settings.patience, None if sweep else gained)
         self._hold(served.holds)
         woken = set(served.wake)
         due = [
@@ -172,16 +187,25 @@ class LineKeeper:
         for start in range(0, len(due), AT_ONCE):
             await asyncio.gather(*(self._call(uid) for uid in due[start : start + AT_ONCE]))
 
+    def _forget_unseen(self, now: float) -> None:
+        """Those that were asked about when they were gone already: nobody will tell that they go."""
+        for uid, place in list(self._places.items()):
+            if now - place.refused >= SWEEP and self.pods.get(uid) is None:
+                self.forget(uid)
+
     def _is_due(self, place: _Place, now: float, *, fits: bool) -> bool:
         """New room calls at once, but nobody twice in a moment; and who did not follow is called again."""
         if fits:
             return now - place.called >= self.settings.retry
         if now < place.next_call:
             return False
-        place.next_call = float("inf")
+        place.next_call = now + self._pause_after(place.calls)
         rows = rows_of(self.fleet, place.waiting.eligible)
         found = scan(self.fleet, place.waiting.uid, place.waiting.demands, rows)
         return bool((found == Verdict.FITS).any())
+
+    def _pause_after(self, calls: int) -> float:
+        return min(self.settings.retry * 2.0 ** min(calls - 1, 32), LONGEST_PAUSE)
 
     def _hold(self, holds: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
         before = self.fleet.holds()
@@ -199,9 +223,10 @@ class LineKeeper:
         place = self._places.get(uid)
         if place is None or not self.leading():
             return
-        now = self.clock()
-        pause = min(self.settings.retry * 2**place.calls, LONGEST_PAUSE)
-        place.calls, place.called, place.next_call = place.calls + 1, now, now + pause
+        place.calls, place.called = place.calls + 1, self.clock()
+        place.next_call = place.called + self._pause_after(place.calls)
+        if place.calls == 2:
+            self._swept = float("-inf")  # those behind it are looked at again, without it
         meta = place.pod.metadata
         changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall():.3f}"}}}
         try:
@@ -209,21 +234,23 @@ class LineKeeper:
                 PODS, meta.name, changes, meta.namespace, guard=Guard(uid), within=5.0
             )
         except (NotFound, Conflict):
-            self.forget(uid)
+            if self.pods.get(uid) is None:  # else we shall be told that it goes
+                self.forget(uid)
         except KubeError as error:
             log.warning("calling %s/%s: %s", meta.namespace, meta.name, error)
 
     def _put(self, pod: Pod) -> None:
         try:
             demands = tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
-        except BadInput:
+        except BadInput as error:
+            self.refuse(pod, str(error))
             return
         if demands:
             self.add(pod, demands)
 
     def _explain(self, uid: str) -> None:
-        place = self._places[uid]
-        self.teller.tell(place.pod, "WaitingForGPU", lambda: self._reason(uid))
+        if self.leading():
+            self.teller.tell(self._places[uid].pod, "WaitingForGPU", lambda: self._reason(uid))
 
     def _reason(self, uid: str) -> str:
         place = self._places[uid]
@@ -246,8 +273,8 @@ def _is_unschedulable(pod: Pod) -> bool:
     )
 
 
-def _is_leaving(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None
+def _waits(pod: Pod) -> bool:
+    return not (pod.spec.node_name or has_ended(pod) or pod.metadata.deletion_timestamp is not None)
 
 
 def _asks_anew(change: Change[Pod]) -> bool:
