@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from cotenant.hardware import standin
 GIB = 2**30
 MIB = 2**20
 CARD = 81152 * MIB
-ROOT = Path("/run/cotenant")
+ROOT = Path("/run/cotenant-inventory")
 STATE = ROOT / "standin" / "state"
 GPUS = "cotenant.dev/gpus"
 SETTINGS = """
@@ -29,6 +30,7 @@ kubeconfig = "{kubeconfig}"
 [agent]
 node = "{node}"
 address = "127.0.0.1"
+slots = "{root}"
 simulate = "2xA100-80GB"
 survey = "1s"
 recovery = "{recovery}"
@@ -71,6 +73,7 @@ class Agent:
             SETTINGS.format(
                 kubeconfig=self.cluster.control_plane.kubeconfig("agent", ()),
                 node=self.cluster.node.name,
+                root=ROOT,
                 recovery=recovery,
                 aliyun=str(aliyun).lower(),
             )
@@ -136,7 +139,7 @@ def amounts(status: Object, what: str = "capacity") -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def started(cluster: Cluster, control_plane: ControlPlane) -> Iterator[Agent]:
-    """It may do what it needs and nothing else."""
+    """It may do what it needs and nothing else; after the tests the node is as it was."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     meta = {"metadata": {"name": "agent-inventory"}}
     control_plane.api.create(f"{rbac}/clusterroles", {**meta, "rules": RIGHTS})
@@ -146,6 +149,15 @@ def started(cluster: Cluster, control_plane: ControlPlane) -> Iterator[Agent]:
     agent = Agent(cluster)
     yield agent
     agent.component.stop()
+    shutil.rmtree(ROOT)
+    nothing = dict.fromkeys(ALL)
+    cluster.api.patch(
+        f"{cluster.node.path}/status",
+        {
+            "metadata": {"annotations": {GPUS: None}},
+            "status": {"capacity": nothing, "allocatable": nothing},
+        },
+    )
     control_plane.api.delete(f"{rbac}/clusterroles/agent-inventory")
     control_plane.api.delete(f"{rbac}/clusterrolebindings/agent-inventory")
 
