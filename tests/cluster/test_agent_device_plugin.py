@@ -1,0 +1,411 @@
+"""Containers on a real kubelet start with the limits of their own grant, or do not start and their pod says why.
+
+The tests play the server: they bind pods with grants of their own making.
+"""
+
+import http.client
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.programs.killed_agent import STEPS
+from cluster.testbed import places
+from cluster.testbed.api import Object
+from cluster.testbed.cluster import Cluster
+from cluster.testbed.component import Component, answers
+
+from cotenant.core.grant import Share
+from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
+from cotenant.hardware import standin
+
+GIB = 2**30
+CONTEXT = 256 << 20
+ROOT = Path("/run/cotenant")
+SLOT = "cotenant.dev/gpu-slot"
+GRANT = "cotenant.dev/grant"
+HOLDER = (Path(__file__).parent / "programs" / "holder.py").read_text()
+SETTINGS = """
+kubeconfig = "{kubeconfig}"
+[agent]
+node = "{node}"
+address = "127.0.0.1"
+simulate = "2xA100-80GB"
+survey = "1s"
+kubelet = "{kubelet}"
+"""
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+    "runAsNonRoot": True,
+    "runAsUser": 65534,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+class Tenants:
+    """Pods of one namespace, and the agent of their node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.api = cluster, cluster.api
+        self.namespace = ""
+        self._file = places.STATE / "device-plugin.toml"
+        self.agent = self._agent([sys.executable, "-m", "cotenant.cli.main"])
+
+    @property
+    def cards(self) -> list[str]:
+        return [card.uuid for card in standin.StandIn(ROOT / "standin" / "state").cards()]
+
+    def start_agent(self, kubelet: str = "/var/lib/kubelet") -> None:
+        self.settle(kubelet)
+        self.agent.start()
+        self.agent.wait(60)
+
+    def settle(self, kubelet: str = "/var/lib/kubelet") -> None:
+        kubeconfig = self.cluster.control_plane.kubeconfig()
+        self._file.write_text(
+            SETTINGS.format(kubeconfig=kubeconfig, node=self.cluster.node.name, kubelet=kubelet)
+        )
+
+    def killed_agent(self, step: str) -> Component:
+        """One that dies at that step of the first start it serves; it is ready."""
+        self.settle()
+        agent = self._agent([sys.executable, "-m", "cluster.programs.killed_agent", step, "--"])
+        agent.start()
+        agent.wait(60)
+        return agent
+
+    def _agent(self, command: list[str]) -> Component:
+        return Component(
+            "agent-device-plugin",
+            [*command, "agent", "--settings", self._file],
+            ready=answers(http.client.HTTPConnection("127.0.0.1", 8889, timeout=2), "/readyz"),
+            environment={"PYTHONPATH": str(Path(__file__).parents[1])},
+        )
+
+    def create(
+        self, name: str, *containers: Object, init: tuple[Object, ...] = (), **metadata: Any
+    ) -> Object:
+        body = {
+            "metadata": {"name": name, **metadata},
+            "spec": {
+                "schedulerName": "the-test",
+                "containers": list(containers),
+                "initContainers": list(init),
+                "terminationGracePeriodSeconds": 0,
+                "volumes": [{"name": "shared", "emptyDir": {}}],
+            },
+        }
+        return self.api.create(f"/api/v1/namespaces/{self.namespace}/pods", body)
+
+    def container(self, name: str = "main", then: str = "stay", **more: Any) -> Object:
+        """As the webhook would have it."""
+        annotation = f"metadata.annotations['devices.cotenant.dev/{name}']"
+        return {
+            "name": name,
+            "image": self.cluster.python_image(),
+            "imagePullPolicy": "Never",
+            "command": ["python", "-c", HOLDER],
+            "env": [
+                {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": annotation}}},
+                {"name": "THEN", "value": then},
+            ],
+            "resources": {"limits": {SLOT: 1}},
+            "volumeMounts": [{"name": "shared", "mountPath": "/shared"}],
+            **more,
+        }
+
+    def bind(self, pod: Object, annotations: dict[str, str]) -> None:
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        binding = {
+            "metadata": {"name": name, "uid": uid, "annotations": annotations},
+            "target": {"kind": "Node", "name": self.cluster.node.name},
+        }
+        self.api.create(f"/api/v1/namespaces/{self.namespace}/pods/{name}/binding", binding)
+
+    def grant(self, pod: Object, *slots: SlotGrant) -> dict[str, str]:
+        """All annotations of a grant."""
+        devices = {
+            f"devices.cotenant.dev/{name}": ",".join(share.uuid for share in slot.shares)
+            for slot in slots
+            for name in (slot.container, *slot.init)
+        }
+        return {GRANT: write_grant(PodGrant(pod["metadata"]["uid"], slots)), **devices}
+
+    def run(
+        self, name: str, card: int, size: int, container: Object | None = None, **metadata: Any
+    ) -> Object:
+        """A pod with one container, granted so many bytes of that card."""
+        pod = self.create(name, container or self.container(), **metadata)
+        self.bind(pod, self.grant(pod, SlotGrant("main", (Share(self.cards[card], size),))))
+        return pod
+
+    def path(self, name: str) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/pods/{name}"
+
+    def until_running(self, name: str, seconds: float = 60) -> Object:
+        return self.api.until(self.path(name), lambda pod: pod["status"]["phase"] == "Running", seconds)
+
+    def told(self, name: str, container: str = "main", *, seconds: float = 30, **query: str) -> Object:
+        """What the container's program found, by its log, which the shim may write to as well."""
+        end = time.monotonic() + seconds
+        while True:
+            log = self.api.get(f"{self.path(name)}/log", container=container, **query)
+            if isinstance(log, dict):
+                return log
+            said = [line for line in str(log).splitlines() if line.startswith("{") and line.endswith("}")]
+            if said:
+                found: Object = json.loads(said[-1])
+                return found
+            assert time.monotonic() < end, f"{name}/{container} said nothing: {log}"
+            time.sleep(0.1)
+
+    def event(self, name: str, says: str, seconds: float = 40) -> str:
+        """The message of a warning about this pod with these words in it."""
+        end = time.monotonic() + seconds
+        while True:
+            found = self.api.items(
+                f"/api/v1/namespaces/{self.namespace}/events", fieldSelector=f"involvedObject.name={name}"
+            )
+            messages = [each["message"] for each in found if each["type"] == "Warning"]
+            for message in messages:
+                if says in message:
+                    return str(message)
+            assert time.monotonic() < end, "\n".join(messages)
+            time.sleep(0.1)
+
+    def never_ran(self, name: str) -> bool:
+        status = self.api.get(self.path(name))["status"]
+        states = [
+            state
+            for each in (*status.get("containerStatuses", ()), *status.get("initContainerStatuses", ()))
+            for state in (each.get("state", {}), each.get("lastState", {}))
+        ]
+        return not any("running" in state or "terminated" in state for state in states)
+
+    def slots_of(self, uid: str) -> dict[str, Object]:
+        """Owners on the node's disk, by device."""
+        found = {}
+        for path in (ROOT / "slots").glob("*/owner.json"):
+            owner = json.loads(path.read_text())
+            if owner["uid"] == uid and (path.parent / "folder" / "limits").exists():
+                found[path.parent.name] = owner
+        return found
+
+
+@pytest.fixture(scope="module")
+def started(cluster: Cluster) -> Iterator[Tenants]:
+    tenants = Tenants(cluster)
+    cluster.python_image()
+    yield tenants
+    tenants.agent.stop()
+
+
+@pytest.fixture
+def tenants(started: Tenants, namespace: str) -> Iterator[Tenants]:
+    """With the agent up and ready."""
+    started.namespace = namespace
+    if not started.agent.running:
+        started.start_agent()
+    started.api.until(
+        started.cluster.node.path, lambda node: node["status"]["allocatable"].get(SLOT) == "256", 30
+    )
+    yield started
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    started.api.request("DELETE", pods, {"gracePeriodSeconds": 1})
+    started.api.until(pods, lambda left: not left["items"])  # what they hold is held from the next test
+
+
+def uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def test_a_container_has_its_own_card_and_is_stopped_at_its_own_size(tenants: Tenants):
+    """Under the strictest pod security, as a user that is nobody, and beside a neighbour on the same card."""
+    one = tenants.run("one", 1, 3 * GIB, tenants.container(securityContext=RESTRICTED))
+    two = tenants.run("two", 1, 5 * GIB)
+    for name, pod, size in (("one", one, 3 * GIB), ("two", two, 5 * GIB)):
+        tenants.until_running(name)
+        told = tenants.told(name)
+        card = tenants.cards[1]
+        assert told["limits"] == {"owner": uid(pod), "cards": {card: [size, CONTEXT]}, "mode": 2}
+        assert told["seen"] == [card]
+        assert told["error"] == 2, "out of memory"
+        assert told["got"] == size - CONTEXT
+        assert not told["writable"]
+    assert standin.StandIn(ROOT / "standin" / "state").used(tenants.cards[1]) == 8 * GIB
+
+
+def test_slots_go_with_their_pods(tenants: Tenants):
+    pod = tenants.run("short", 0, GIB)
+    tenants.until_running("short")
+    assert list(tenants.slots_of(uid(pod)).values()) == [
+        {
+            "uid": uid(pod),
+            "namespace": tenants.namespace,
+            "pod": "short",
+            "container": "main",
+            "device": next(iter(tenants.slots_of(uid(pod)))),
+            "shares": [{"uuid": tenants.cards[0], "memory": GIB, "compute": None, "whole": False}],
+        }
+    ]
+    tenants.api.delete(tenants.path("short"))
+    tenants.api.until_gone(tenants.path("short"))
+    end = time.monotonic() + 40
+    while tenants.slots_of(uid(pod)):
+        assert time.monotonic() < end, tenants.agent.tail()
+        time.sleep(0.2)
+
+
+def test_an_init_container_uses_the_slot_of_the_container_after_it(tenants: Tenants):
+    pod = tenants.create("init", tenants.container(), init=(tenants.container("prepare", "end"),))
+    slot = SlotGrant("main", (Share(tenants.cards[0], 2 * GIB),), ("prepare",))
+    tenants.bind(pod, tenants.grant(pod, slot))
+    tenants.until_running("init")
+    for name in ("prepare", "main"):
+        told = tenants.told("init", name)
+        assert told["limits"]["owner"] == uid(pod)
+        assert told["got"] == 2 * GIB - CONTEXT
+        assert told["peak"] == 0
+    assert [owner["container"] for owner in tenants.slots_of(uid(pod)).values()] == ["main"]
+
+
+def test_a_sidecar_has_a_slot_of_its_own(tenants: Tenants):
+    sidecar = tenants.container("helper", restartPolicy="Always")
+    pod = tenants.create("sidecar", tenants.container(), init=(tenants.container("prepare", "end"), sidecar))
+    first, second = tenants.cards
+    helper = SlotGrant("helper", (Share(first, GIB),), ("prepare",))
+    main = SlotGrant("main", (Share(second, 4 * GIB),))
+    tenants.bind(pod, tenants.grant(pod, helper, main))
+    tenants.until_running("sidecar")
+    for name, card, size in (("prepare", first, GIB), ("helper", first, GIB), ("main", second, 4 * GIB)):
+        told = tenants.told("sidecar", name)
+        assert (told["seen"], told["got"]) == ([card], size - CONTEXT)
+    owners = tenants.slots_of(uid(pod)).values()
+    assert sorted(owner["container"] for owner in owners) == ["helper", "main"]
+
+
+def test_a_container_that_restarts_finds_its_slot_fresh(tenants: Tenants):
+    pod = tenants.run("again", 0, 2 * GIB, tenants.container(then="fail once"))
+    restarted = tenants.api.until(
+        tenants.path("again"),
+        lambda seen: any(
+            each["restartCount"] == 1 and "running" in each["state"]
+            for each in seen["status"].get("containerStatuses", ())
+        ),
+    )
+    assert restarted["metadata"]["uid"] == uid(pod)
+    for when in ("true", "false"):
+        told = tenants.told("again", previous=when)
+        assert (told["limits"]["owner"], told["peak"], told["got"]) == (uid(pod), 0, 2 * GIB - CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("name", "annotation", "label", "mode"),
+    [("default", "", "", 2), ("labelled", "", "observe", 0), ("annotated", "warn", "observe", 1)],
+)
+def test_a_pod_or_its_namespace_says_what_happens_at_the_limit(
+    tenants: Tenants, name: str, annotation: str, label: str, mode: int
+):
+    tenants.api.patch(
+        f"/api/v1/namespaces/{tenants.namespace}",
+        {"metadata": {"labels": {"cotenant.dev/enforce": label or None}}},
+    )
+    tenants.run(name, 0, GIB, annotations={"cotenant.dev/enforce": annotation} if annotation else {})
+    tenants.until_running(name)
+    told = tenants.told(name, seconds=60)
+    assert told["limits"]["mode"] == mode
+    assert (told["got"] > GIB) == (mode != 2)
+
+
+def test_a_pod_without_a_grant_does_not_start_and_says_why(tenants: Tenants):
+    pod = tenants.create("bare", tenants.container())
+    tenants.bind(pod, {})
+    said = tenants.event("bare", "has no grant (annotation cotenant.dev/grant)")
+    assert "did not come through Cotenant's scheduler" in said
+    assert tenants.never_ran("bare")
+
+
+def test_a_grant_copied_from_another_pod_starts_nothing(tenants: Tenants):
+    victim = tenants.run("victim", 0, 8 * GIB)
+    thief = tenants.create("thief", tenants.container())
+    tenants.bind(thief, tenants.grant(victim, SlotGrant("main", (Share(tenants.cards[0], 8 * GIB),))))
+    tenants.event("thief", f"it is of the pod with UID {uid(victim)}, and this pod's is {uid(thief)}")
+    assert tenants.never_ran("thief")
+
+
+def test_room_that_was_granted_twice_is_given_once(tenants: Tenants):
+    """As two servers would that both believe they lead."""
+    tenants.run(
+        "first", 0, 60 * GIB, tenants.container(command=["python", "-c", "import time; time.sleep(600)"])
+    )
+    tenants.until_running("first")
+    tenants.run("second", 0, 60 * GIB)
+    said = tenants.event("second", "do not fit beside what lives there")
+    assert f"{tenants.namespace}/first/main 60Gi" in said
+    assert tenants.never_ran("second")
+    tenants.api.delete(tenants.path("first"))
+    tenants.until_running("second")
+
+
+def test_a_kubelet_that_restarts_knows_the_agent_again_and_running_pods_do_not_notice(tenants: Tenants):
+    pod = tenants.run("before", 0, GIB)
+    before = tenants.until_running("before")
+    tenants.told("before")
+    kubelet = tenants.cluster.node.kubelet
+    kubelet.kill()
+    kubelet.start()
+    kubelet.wait()
+    tenants.agent.wait(30)
+    after = tenants.run("after", 0, GIB)
+    tenants.until_running("after")
+    assert tenants.told("after")["limits"]["owner"] == uid(after)
+    now = tenants.api.get(tenants.path("before"))
+    assert (
+        now["status"]["containerStatuses"][0]["containerID"]
+        == before["status"]["containerStatuses"][0]["containerID"]
+    )
+    assert tenants.slots_of(uid(pod))
+    assert standin.StandIn(ROOT / "standin" / "state").used(tenants.cards[0]) == 2 * GIB
+
+
+def test_a_kubelet_without_pod_resources_starts_nothing_and_the_pod_says_so(tenants: Tenants):
+    elsewhere = Path("/run/elsewhere")
+    elsewhere.mkdir(exist_ok=True)
+    if not (elsewhere / "device-plugins").exists():
+        (elsewhere / "device-plugins").symlink_to("/var/lib/kubelet/device-plugins")
+    tenants.agent.stop()
+    tenants.start_agent(kubelet=str(elsewhere))
+    try:
+        tenants.run("unknown", 0, GIB)
+        said = tenants.event("unknown", "pod-resources at /run/elsewhere/pod-resources/kubelet.sock")
+        assert "there is no such socket" in said
+        assert tenants.never_ran("unknown")
+    finally:
+        tenants.agent.stop()
+    tenants.start_agent()
+    tenants.until_running("unknown")
+
+
+@pytest.mark.timeout(300)
+def test_an_agent_killed_at_any_step_of_a_start_lets_nothing_run_without_its_limits(tenants: Tenants):
+    tenants.agent.stop()
+    pods = {}
+    for step in STEPS:
+        agent = tenants.killed_agent(step)
+        pods[step] = tenants.run(step, 0, GIB)
+        assert agent.process is not None
+        agent.process.wait(60)
+        assert f"killed once {step}" in agent.tail(200)
+        assert tenants.never_ran(step)
+    time.sleep(2)
+    assert all(tenants.never_ran(step) for step in STEPS), "without an agent nothing starts"
+    tenants.start_agent()
+    for step in STEPS:
+        tenants.until_running(step)
+        told = tenants.told(step)
+        assert (told["limits"]["owner"], told["got"]) == (uid(pods[step]), GIB - CONTEXT)
