@@ -5,6 +5,8 @@ The tests play the server: they bind pods with grants of their own making.
 
 import http.client
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -370,6 +372,32 @@ def test_a_kubelet_that_restarts_knows_the_agent_again_and_running_pods_do_not_n
         == before["status"]["containerStatuses"][0]["containerID"]
     )
     assert tenants.slots_of(uid(pod))
+    assert standin.StandIn(ROOT / "standin" / "state").used(tenants.cards[0]) == 2 * GIB
+
+
+def test_a_kubelet_that_knows_no_agent_restarts_containers_with_the_limits_they_had(tenants: Tenants):
+    """After its own restart it does not ask before a start until an agent has registered: the slot must do."""
+    pod = tenants.run("alone", 0, 2 * GIB)
+    tenants.until_running("alone")
+    tenants.told("alone")
+    tenants.agent.kill()
+    kubelet = tenants.cluster.node.kubelet
+    kubelet.kill()
+    kubelet.start()
+    kubelet.wait()
+    [process] = standin.StandIn(ROOT / "standin" / "state").processes()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    tenants.api.until(
+        tenants.path("alone"),
+        lambda seen: (
+            [each["restartCount"] for each in seen["status"]["containerStatuses"] if each["ready"]] == [1]
+        ),
+    )
+    told = tenants.told("alone")
+    assert (told["limits"]["owner"], told["got"]) == (uid(pod), 2 * GIB - CONTEXT)
+    tenants.start_agent()
+    assert tenants.slots_of(uid(pod)), "an agent that starts finds its slots again"
     assert standin.StandIn(ROOT / "standin" / "state").used(tenants.cards[0]) == 2 * GIB
 
 
