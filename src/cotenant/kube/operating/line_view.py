@@ -1,0 +1,117 @@
+"""The cluster's line as the API shows it: who waits, in which order, and what is held for whom.
+
+The line itself is in the memory of the server that leads. It is made of the same pods by the same rules, so
+what comes out here is the same but for moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import BadInput
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.node_gpus import GpusUnreadable, gpus_of_node
+from cotenant.kube.objects import Node, Pod
+from cotenant.kube.operating.census import readable_grant
+from cotenant.kube.pods import demand_of, has_ended
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
+
+
+@dataclass(frozen=True)
+class LineView:
+    fleet: Fleet
+    """With the cards held that the line holds."""
+    line: tuple[Waiting, ...]
+    """The head first."""
+    served: Served
+    pods: dict[str, Pod]
+    """Those in the line, by UID."""
+
+    def place(self, uid: str) -> int:
+        """1 is the head."""
+        return next(at for at, waiting in enumerate(self.line, start=1) if waiting.uid == uid)
+
+    def name(self, uid: str) -> str:
+        meta = self.pods[uid].metadata
+        return f"{meta.namespace}/{meta.name}"
+
+    def holder_of(self, node: str, card: str) -> str | None:
+        """For whom the card is held: UID."""
+        return next(
+            (uid for uid, (where, cards) in self.served.holds.items() if where == node and card in cards),
+            None,
+        )
+
+
+def fleet_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Fleet:
+    """The ledger as a server would make it at its start."""
+    fleet = Fleet()
+    for node in nodes:
+        try:
+            gpus, outside = gpus_of_node(node)
+        except GpusUnreadable:
+            continue
+        fleet.set_node(node.metadata.name, gpus, outside)
+    for pod in pods:
+        grant = readable_grant(pod)
+        if grant is not None:
+            fleet.load(pod.spec.node_name, grant)
+    return fleet
+
+
+def view_line(
+    nodes: Iterable[Node],
+    pods: Sequence[Pod],
+    dialects: Dialects,
+    now: float,
+    patience: float,
+    asked: Pod | None = None,
+) -> LineView:
+    """`asked` is in it even if no scheduler has refused it yet."""
+    fleet = fleet_of(nodes, pods)
+    own = asked.metadata.uid if asked is not None else None
+    there = {pod.metadata.uid: pod for pod in pods if is_unschedulable(pod) or pod.metadata.uid == own}
+    waiting = [made for pod in there.values() if waits(pod) and (made := _waiting(pod, dialects, now))]
+    served = serve(fleet, waiting, now, patience)
+    for uid, (node, cards) in served.holds.items():
+        fleet.hold(uid, node, cards)
+    return LineView(fleet, tuple(order(waiting)), served, there)
+
+
+def _waiting(pod: Pod, dialects: Dialects, now: float) -> Waiting | None:
+    demands = demands_of(pod, dialects)
+    if not demands:
+        return None
+    created = pod.metadata.creation_timestamp
+    return Waiting(
+        pod.metadata.uid, demands, pod.spec.priority, created.timestamp() if created is not None else now
+    )
+
+
+def demands_of(pod: Pod, dialects: Dialects) -> tuple[Demand, ...]:
+    """None if it asks for no GPU, or for something that makes no sense."""
+    try:
+        return tuple(slot.demand for slot in demand_of(pod, dialects).slots)
+    except BadInput:
+        return ()
+
+
+def waits(pod: Pod) -> bool:
+    """Whether it could be bound at all."""
+    return not (
+        pod.spec.node_name
+        or has_ended(pod)
+        or pod.metadata.deletion_timestamp is not None
+        or pod.spec.scheduling_gates
+    )
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """A scheduler has tried it, in vain."""
+    return any(
+        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
+        for each in pod.status.conditions
+    )
