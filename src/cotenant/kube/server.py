@@ -135,6 +135,7 @@ class Server:
                     self.certificates.run(),
                     self.teller.run(),
                     self.line.run(),
+                    self.keeper.recount(self.pods.relist),
                     self._lead(),
                     _never_ends(election),
                 ):
@@ -171,7 +172,6 @@ class Server:
         return self.certificates.server_context(client_certificates=True)
 
     async def _lead(self) -> None:
-        backoff = Backoff(0.2, 5.0, Random())
         while True:
             term = await self.election.wait_until_leading()
             unseen = self.keeper.unseen()
@@ -185,16 +185,24 @@ class Server:
             gc.collect()
             gc.freeze()  # what has been read stays: no collection need look at it again
             log.info("term %d: %d nodes, %d pods charged", term, len(self.nodes.store), len(self.fleet.pods))
+            await self._publish(term)
+            await self.election.wait_until_over(term)
+            log.warning("term %d is over", term)
+
+    async def _publish(self, term: int) -> None:
+        """The way to us, however often it must be tried."""
+        backoff = Backoff(0.2, 5.0, Random())
+        while not ip_address(self.address).is_loopback and self._leads(term):
             try:
-                if not ip_address(self.address).is_loopback:
-                    await publish(self.client, self.settings, self.address)
+                await publish(self.client, self.settings, self.address)
             except KubeError as error:
                 log.warning("%s", error)
                 await asyncio.sleep(backoff.next(error.retry_after))
-                continue
-            backoff.reset()
-            await self.election.wait_until_over(term)
-            log.warning("term %d is over", term)
+            else:
+                return
+
+    def _leads(self, term: int) -> bool:
+        return self.election.leading() and self.election.term == term
 
     async def _fence(self, term: int) -> None:
         """The leader before did not say goodbye: what it sent last may arrive after our list."""
@@ -204,12 +212,7 @@ class Server:
             if not pod.spec.node_name and not has_ended(pod) and holds_slot(pod)
         ]
         log.info("term %d: fencing %d pods that are not bound", term, len(unbound))
-        await fence_all(
-            self.client,
-            unbound,
-            self.binder.load,
-            lambda: self.election.leading() and self.election.term == term,
-        )
+        await fence_all(self.client, unbound, self.binder.load, lambda: self._leads(term))
 
     def _remember(self) -> None:
         """What runs is typical, until more is known."""

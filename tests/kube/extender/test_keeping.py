@@ -247,3 +247,32 @@ def test_a_bind_that_did_not_happen_does_not_take_what_another_gave():
         assert at.fleet.ledger("n1").granted("GPU-n1-0") == 4 * GI
 
     run(main())
+
+
+def test_a_pod_that_came_and_went_while_nobody_looked_is_found_out():
+    async def main():
+        at = await bound()
+        at.api.at_once = False
+        at.api.add(pod_json("b"))
+        at.api.add(pod_json("slow"))
+        await at.bind("b")
+        await at.bind("slow")
+        at.api.delete("b")
+        lists = []
+
+        async def relist():
+            lists.append(asyncio.get_running_loop().time())
+            at.api.relist()
+
+        at.api._waiting.clear()  # the watch broke
+        counting = asyncio.create_task(at.keeper.recount(relist))
+        await asyncio.sleep(45)
+        assert set(at.charged()) == {"uid-a", "uid-b", "uid-slow"}, "the watch may only be slow"
+        await asyncio.sleep(45)
+        assert set(at.charged()) == {"uid-a", "uid-slow"}
+        assert at.free() == [8]
+        await asyncio.sleep(600)
+        assert len(lists) == 1, "what is seen is not listed for"
+        counting.cancel()
+
+    run(main())

@@ -6,8 +6,9 @@ is under way stays charged until its outcome is known, whatever is seen of the p
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import CotenantError
@@ -20,6 +21,9 @@ from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.store import Change, Store
 
 log = logging.getLogger(__name__)
+
+RECOUNT = 30.0
+"""Seconds between looks at what is charged and not seen."""
 
 
 @dataclass
@@ -57,6 +61,21 @@ class FleetKeeper:
             charged = self.fleet.charged(uid)
             if uid not in self.under_way and charged is not None and charged[1] is grant:
                 self.give_back(uid)
+
+    async def recount(self, relist: Callable[[], Awaitable[None]]) -> None:
+        """Until it is cancelled: a pod that was bound and deleted while the watch was broken is never told
+        of, and would stay charged. After `relist`, the store is not older than the call.
+        """
+        before: dict[str, PodGrant] = {}
+        while True:
+            await asyncio.sleep(RECOUNT)
+            unseen = self.unseen()
+            lasting = {uid: grant for uid, grant in unseen.items() if before.get(uid) is grant}
+            if lasting:
+                log.info("%d grants are charged and not seen: listing pods anew", len(lasting))
+                await relist()
+                self.forget_unseen(lasting)
+            before = unseen
 
     def give_back(self, uid: str) -> None:
         """A bind did not happen. If the pod is seen bound all the same, by whomever, it holds what it has."""
