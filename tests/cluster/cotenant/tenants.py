@@ -33,13 +33,12 @@ def told(cluster: Cluster, pod: Object, container: str = "main", seconds: float 
     path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/log"
     end = time.monotonic() + seconds
     while True:
-        said = str(cluster.api.request("GET", path, query={"container": container}) or "")
-        if isinstance(said, str) and said.startswith("{"):
-            break
+        said = cluster.api.request("GET", path, query={"container": container})
+        if isinstance(said, dict):  # what it tells is JSON, and the client reads that
+            return Told(**said)
         if time.monotonic() > end:
             raise AssertionError(f"{meta['name']}/{container} said only: {said}")
         time.sleep(0.1)
-    return Told(**json.loads(said))
 
 
 def granted(pod: Object, container: str = "main") -> dict[str, int]:
