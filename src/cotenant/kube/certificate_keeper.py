@@ -86,9 +86,8 @@ class CertificateKeeper:
     """Why the certificates are not being kept just now."""
     _serving: Pair | None = field(default=None, init=False)
     _trusted: bytes = field(default=b"", init=False, repr=False)
-    _published: bytes | None = field(default=None, init=False, repr=False)
-    """By the configuration; None if there is none."""
-    _published_at: float = field(default=0.0, init=False)
+    _heard: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
+    """The authorities that stand in the configuration, and since when; none if there is no configuration."""
     _wrote: bool = field(default=False, init=False)
     _live: LiveTls = field(default_factory=LiveTls, init=False, repr=False)
     _bell: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
@@ -149,8 +148,13 @@ class CertificateKeeper:
         if self.trouble is not None:
             return backoff.next(self.trouble.retry_after)
         backoff.reset()
-        settles = self.clock() - self._published_at < self.times.settle
-        return min(self.times.look, self.times.settle) if settles else self.times.look
+        settled = len(self._known()) == len(self._heard)
+        return self.times.look if settled else min(self.times.look, self.times.settle)
+
+    def _known(self) -> list[bytes]:
+        """The authorities that every API server has heard of by now."""
+        now = self.clock()
+        return [each for each, since in self._heard.items() if now - since >= self.times.settle]
 
     async def step(self) -> None:
         """One look at everything, and what follows from it."""
@@ -213,7 +217,7 @@ class CertificateKeeper:
         try:
             found = await self.client.get(MUTATING_WEBHOOK_CONFIGURATIONS, configuration.NAME)
         except NotFound:
-            self._published = None
+            self._heard = {}
             raise
         text = base64.b64encode(bundle).decode()
         steps = [
@@ -227,8 +231,9 @@ class CertificateKeeper:
             )
             self._wrote = True
             log.info("certificates: caBundle of the webhook's configuration is set")
-        if steps or self._published != bundle:
-            self._published, self._published_at = bundle, self.clock()
+        now = self.clock()
+        told = [certificates.pem(each) for each in certificates.read_all(bundle)]
+        self._heard = {each: self._heard.get(each, now) for each in told}
 
     def _use(self, kept: CertificateSet) -> None:
         serving = kept.serving if self._may_serve(kept.serving) else self._serving
@@ -246,12 +251,11 @@ class CertificateKeeper:
         """Not before API servers have heard of the authority that signed it, while they still trust what is
         being served.
         """
-        if self._serving is None or not self._holds(self._serving) or self._published is None:
+        if self._serving is None or not self._holds(self._serving):
             return True
-        if not certificate_set.is_signed(self._serving.certificate, self._published):
+        if not certificate_set.is_signed(self._serving.certificate, b"".join(self._heard)):
             return True
-        heard = self.clock() - self._published_at >= self.times.settle
-        return heard and certificate_set.is_signed(fresh.certificate, self._published)
+        return certificate_set.is_signed(fresh.certificate, b"".join(self._known()))
 
     def _holds(self, pair: Pair) -> bool:
         certificate = certificates.read(pair.certificate)
