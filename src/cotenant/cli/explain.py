@@ -1,0 +1,85 @@
+"""`cotenant explain`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from cotenant.cli import table
+from cotenant.cli.cluster import Where, ask, namespace_options
+from cotenant.cli.compose import output_option
+
+if TYPE_CHECKING:
+    from cotenant.kube.client import Client
+    from cotenant.kube.operating.explanation import Explanation
+
+_COLOURS = {"running": "green", "ended": "green", "not-gpu": "green", "refused": "red"}
+
+
+@click.command()
+@click.argument("pod", required=False)
+@output_option
+@namespace_options
+def command(where: Where, pod: str | None, output: str) -> None:
+    """Tell where a pod runs and what limits it, or why it does not run and what to do about it.
+
+    POD is a pod's name, or that of what makes pods: deployment/web, job/train, sts/llm. Those help where
+    pods are not even created, since a quota is used up or the webhook does not answer. Without POD, all that
+    wait are told of, in the order of the line.
+
+    \b
+    cotenant explain train-0
+    cotenant explain deployment/web -n team
+    cotenant explain -A                  the line of the whole cluster
+    cotenant explain train-0 -o json     with a stable word for the reason
+
+    It says, node by node and card by card, why there is no room, and what would make the pod fit: whose end,
+    a smaller demand, a card that is drained, sick, or held for somebody ahead in the line.
+    """  # noqa: D301 -- \b keeps the lines below it as they are
+
+    async def work(client: Client, namespace: str) -> list[Explanation]:
+        from cotenant.kube.operating import asking
+        from cotenant.kube.operating.workloads import parse_asked
+
+        chosen = None if where.everywhere else namespace
+        if pod is None:
+            return await asking.explain_line(client, chosen, time.time())
+        return await asking.explain(client, chosen, parse_asked(pod), time.time())
+
+    told = ask(where, work)
+    if output == "json":
+        table.show_json([each.to_json() for each in told])
+    elif pod is None:
+        _show_line(told)
+    else:
+        for number, each in enumerate(told):
+            if number:
+                click.echo()
+            _show(each)
+
+
+def _show(told: Explanation) -> None:
+    first, *rest = told.lines()
+    target, _, state = first.rpartition(": ")
+    click.echo(f"{click.style(target, bold=True)}: {click.style(state, fg=_COLOURS.get(state, 'yellow'))}")
+    for line in rest:
+        click.echo(line)
+
+
+def _show_line(told: list[Explanation]) -> None:
+    if not told:
+        click.echo("nobody waits for a GPU")
+        return
+    rows = [
+        (
+            str(each.data.get("place", "-")),
+            each.target.removeprefix("pod "),
+            table.duration(each.data.get("waited")),
+            each.reason,
+            each.sentence,
+        )
+        for each in told
+    ]
+    table.show(("LINE", "POD", "WAITED", "REASON", "WHY"), rows)
