@@ -103,10 +103,19 @@ def main() -> None:
     os._exit(code)
 
 
+PLUGIN = "kubectl cotenant"
+"""How the same program is called when kubectl has found it, by its other name, in PATH."""
+
+
+def program() -> str:
+    own = os.path.basename(sys.argv[0]).replace("_", "-").removesuffix(".py")
+    return PLUGIN if own == "kubectl-cotenant" else "cotenant"
+
+
 def call() -> int:
     """The exit code of what the command line asks for."""
     try:
-        code = group.main(standalone_mode=False, prog_name="cotenant")
+        code = group.main(standalone_mode=False, prog_name=program())
     except click.exceptions.Abort:
         return 130
     except click.ClickException as error:
