@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MODULES = ("bench.shim", "bench.run", "bench.local", "bench.placement")
+MODULES = ("bench.shim", "bench.run", "bench.local", "bench.placement", "bench.scan")
 
 
 def main() -> int:

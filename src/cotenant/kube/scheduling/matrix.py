@@ -121,6 +121,11 @@ class Window:
         self.width = matrix.rows if rows is None else len(rows)
 
     @cached_property
+    def places(self) -> Rows:
+        """The rows, all of them if it is at all."""
+        return np.arange(self.width, dtype=np.int32) if self.rows is None else self.rows
+
+    @cached_property
     def free(self) -> Bytes:
         return self._of(self.matrix.free)
 

@@ -1,4 +1,4 @@
-"""Answers about all nodes, remembered for each kind of pod and brought up to date where a node changed.
+"""Answers about many nodes, remembered for each kind of pod and brought up to date where a node changed.
 
 A thousand pods that wait ask for a few different things, and between two of them a node or two has changed.
 """
@@ -7,50 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.kube.scheduling.matrix import Bools, Rows
+from cotenant.kube.scheduling.matrix import Rows
 
 Demands = tuple[Demand, ...]
-Ask = Callable[[Demands, Rows], Bools]
+T = TypeVar("T", bound=np.generic)
 
 
 @dataclass(slots=True)
-class _Answer:
-    yes: Bools
+class _Answer(Generic[T]):
+    values: NDArray[T]
     seen: int
     """How many of the changes it knows of."""
 
 
-class Remembered:
-    """On which of the rows the answer for some demands is yes."""
+class Remembered(Generic[T]):
+    """For some demands, a value for each of the rows."""
 
-    def __init__(self, rows: Rows, ask: Ask) -> None:
+    def __init__(self, rows: Rows, ask: Callable[[Demands, Rows], NDArray[T]]) -> None:
         self.rows = rows
-        """Ascending."""
+        """Each once."""
         self._ask = ask
-        self._answers: dict[Demands, _Answer] = {}
+        self._answers: dict[Demands, _Answer[T]] = {}
         self._changes: list[int] = []
-
-    def has(self, row: int) -> bool:
-        at = int(np.searchsorted(self.rows, row))
-        return at < len(self.rows) and int(self.rows[at]) == row
+        self._at: dict[int, int] | None = None
 
     def changed(self, row: int) -> None:
         """What was answered for this row may not be true any more."""
-        at = int(np.searchsorted(self.rows, row))
-        if at < len(self.rows) and int(self.rows[at]) == row:
+        if not self._answers:
+            return
+        if self._at is None:
+            self._at = {row: at for at, row in enumerate(self.rows.tolist())}
+        at = self._at.get(row)
+        if at is not None:
             self._changes.append(at)
 
-    def where(self, demands: Demands) -> Rows:
+    def about(self, demands: Demands) -> NDArray[T]:
         answer = self._answers.get(demands)
         if answer is None:
-            yes = self._ask(demands, self.rows) if len(self.rows) else np.zeros(0, np.bool_)
-            answer = self._answers[demands] = _Answer(yes, len(self._changes))
+            answer = self._answers[demands] = _Answer(self._ask(demands, self.rows), len(self._changes))
         elif answer.seen < len(self._changes):
             places = np.unique(np.array(self._changes[answer.seen :], np.intp))
-            answer.yes[places] = self._ask(demands, self.rows[places])
+            answer.values[places] = self._ask(demands, self.rows[places])
             answer.seen = len(self._changes)
-        return self.rows[answer.yes]
+        return answer.values

@@ -53,11 +53,6 @@ def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> ND
     return verdicts
 
 
-def fitting(window: Window, demands: Sequence[Demand], own: Own) -> Bools:
-    """By node: whether the pod fits now."""
-    return _room(window, demands, open_cards(window, own))
-
-
 def open_cards(window: Window, own: Own) -> Bools | None:
     """Cards that are held for nobody else; None if none is held at all."""
     held = window.held
@@ -72,7 +67,8 @@ def open_cards(window: Window, own: Own) -> Bools | None:
     return open_
 
 
-def _room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Bools:
+def room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Bools:
+    """By node: whether the pod fits now on those cards that are open; None means all."""
     if len(demands) != 1:
         return fill(window, demands, open_).fits
     part = want(demands[0], window)
@@ -84,12 +80,12 @@ def _room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Boo
 
 def _judge(window: Window, demands: Sequence[Demand], own: Own) -> NDArray[np.uint8]:
     open_ = open_cards(window, own)
-    fits = _room(window, demands, open_)
+    fits = room(window, demands, open_)
     verdicts = np.where(fits, np.uint8(Verdict.FITS), np.uint8(Verdict.NO_ROOM))
     if fits.all():
         return verdicts
     if open_ is not None:
-        verdicts[_room(window, demands, None) & ~fits] = Verdict.HELD
+        verdicts[room(window, demands, None) & ~fits] = Verdict.HELD
     refused = verdicts == Verdict.NO_ROOM
     verdicts[refused & ~_ever(window, demands)] = Verdict.TOO_BIG
     for demand in demands:

@@ -46,14 +46,14 @@ def want(demand: Demand, window: Window) -> Want:
     need: int | Bytes = 0
     if memory is not None:
         percent = memory.percent
-        need = demand.per_card(0) if percent is None else window.matrix.kinds.needs(percent)[window.kind]
+        need = demand.per_card(0) if percent is None else window.matrix.kinds.needs(percent).take(window.kind)
     return Want(demand.count, memory is None, need, demand.compute or 0, _accepts(demand, window))
 
 
 def _accepts(demand: Demand, window: Window) -> Bools | None:
     accepts: Bools | None = None
     if demand.models:
-        accepts = window.matrix.kinds.accepts(demand.models)[window.kind]
+        accepts = window.matrix.kinds.accepts(demand.models).take(window.kind)
     if demand.uuids:
         hashes = np.array([hash(uuid) for uuid in demand.uuids], np.int64)
         named = np.isin(window.uuid, hashes) & (window.kind != NO_CARD)

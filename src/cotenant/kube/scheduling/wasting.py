@@ -57,28 +57,44 @@ def likely(typical: Typical, window: Window) -> Likely:
 
 
 def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
-    """For each card: the coarse increase on its node if the demand's one part goes there."""
+    """For each card: the coarse increase on its node if the demand's one part goes there.
+
+    To a demand for one card, memory is lost or not card by card, so what the other cards have does not
+    matter. That is most demands, and what takes the time here.
+    """
     free = window.free
     after: Bytes = np.zeros_like(free) if part.whole else free - part.need
     compute: Percents = window.compute - np.int8(100 if part.whole else part.compute)
-    now: Bytes = free.sum(axis=0)
-    then = now - free + after
     chances = likely(typical, window)
-    increase = chances.nothing(free.shape)
+    useful_before, useful_after = chances.nothing(free.shape), chances.nothing(free.shape)
+    rest, singles = chances.nothing(free.shape), 0 * chances.total
     for weight, demand in chances.kinds:
         kind = want(demand, window)
         fit = kind.fits(free, window.compute, window.unused)
-        cards = how_many(fit)
-        useless = np.where(fit, 0, free)
-        useless_here: Bytes = useless.sum(axis=0)
-        before = np.where(cards < kind.count, now, useless_here)
-        if kind.whole:
-            lost, left = useless_here - useless + after, cards - fit
-        else:
-            still = kind.fits(after, compute, window.unused)
-            lost, left = useless_here - useless + np.where(still, 0, after), cards - fit + still
-        increase += weight * (np.where(left < kind.count, then, lost) - before)
+        still = None if kind.whole else kind.fits(after, compute, window.unused)
+        if kind.count > 1:
+            rest += weight * _more_lost(kind, free, after, fit, still)
+            continue
+        singles += weight
+        useful_before += weight * fit
+        if still is not None:
+            useful_after += weight * still
+    increase = rest + after * (singles - useful_after) - free * (singles - useful_before)
     return chances.coarse(increase, np.broadcast_to(window.size.max(axis=0), free.shape))
+
+
+def _more_lost(kind: Want, free: Bytes, after: Bytes, fit: Bools, still: Bools | None) -> Bytes:
+    """For each card: how much more is lost to the kind on its node, if it fits still or no more (None)."""
+    now: Bytes = free.sum(axis=0)
+    cards, useless = how_many(fit), np.where(fit, 0, free)
+    here: Bytes = useless.sum(axis=0)
+    before = np.where(cards < kind.count, now, here)
+    if still is None:
+        lost, left = here - useless + after, cards - fit
+    else:
+        lost, left = here - useless + np.where(still, 0, after), cards - fit + still
+    more: Bytes = np.where(left < kind.count, now - free + after, lost) - before
+    return more
 
 
 def increase_by_node(window: Window, filling: Filling, typical: Typical) -> Bytes:

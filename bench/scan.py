@@ -1,0 +1,205 @@
+"""What one question to the cluster's ledger costs, without HTTP, JSON or an API server.
+
+    python -m bench.scan [--nodes 5000] [--pods 20000]
+
+Eight cards a node, three sizes of cards, pods of mixed sizes. Each figure is the median of many; the number
+after it is the 99th percentile. Exit 1 if a promise is not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from cotenant.core.demand import Demand, Memory
+from cotenant.core.gpu import GPU
+from cotenant.core.grant import Share
+from cotenant.dialects.dialect import SlotDemand
+from cotenant.dialects.pod_grant import PodGrant, SlotGrant
+from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.placing import place_pod
+from cotenant.kube.scheduling.ranking import scores
+from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.victims import Candidate, victims
+from cotenant.kube.scheduling.waiting import Waiting, serve
+
+GI = 2**30
+CARDS = 8
+KINDS = (("NVIDIA A100-SXM4-80GB", 80), ("NVIDIA A10", 24), ("Tesla T4", 15))
+SIZES = (1, 2, 4, 6, 8, 10, 12, 14)
+
+
+def gib(size: float, placement: str = "frag", gpus: int = 1) -> Demand:
+    return Demand(Memory(bytes=int(size * GI)), placement=placement, gpus=gpus)
+
+
+def cards(node: int) -> list[GPU]:
+    model, size = KINDS[node % len(KINDS)]
+    return [GPU(f"GPU-{node:06}-{at}", at, model, size * GI) for at in range(CARDS)]
+
+
+def build(nodes: int, pods: int, chance: random.Random) -> Fleet:
+    fleet = Fleet()
+    for node in range(nodes):
+        fleet.set_node(f"node-{node:06}", cards(node), {})
+    for pod in range(pods):
+        node = pod % nodes
+        size = chance.choice(SIZES) * GI
+        gpu = max(
+            fleet.gpus(f"node-{node:06}"), key=lambda gpu: fleet.ledger(f"node-{node:06}").free(gpu.uuid)
+        )
+        grant = PodGrant(f"pod-{pod}", (SlotGrant("main", (Share(gpu.uuid, size),)),))
+        fleet.load(f"node-{node:06}", grant)
+    fleet.take_gained()
+    return fleet
+
+
+def fill_up(fleet: Fleet) -> None:
+    """Leave less than a gigabyte on every card, as in a cluster that pods wait for."""
+    for node in fleet.nodes:
+        for gpu in fleet.gpus(node):
+            left = fleet.ledger(node).free(gpu.uuid) - GI // 2
+            if left > 0:
+                fleet.load(node, PodGrant(f"fill-{gpu.uuid}", (SlotGrant("main", (Share(gpu.uuid, left),)),)))
+    fleet.take_gained()
+
+
+def measure(what: str, promised_ms: float | None, once: Callable[[int], object], rounds: int = 200) -> bool:
+    for number in range(3):
+        once(number)
+    took = []
+    for number in range(rounds):
+        begin = time.thread_time()
+        once(number)
+        took.append(1000 * (time.thread_time() - begin))
+    median, high = statistics.median(took), sorted(took)[int(0.99 * (rounds - 1))]
+    kept = promised_ms is None or median <= promised_ms
+    promise = "" if promised_ms is None else f"  promised {promised_ms:g}{'' if kept else '  NOT KEPT'}"
+    print(f"{what:58} {median:9.4f} {high:9.4f}{promise}", flush=True)
+    return kept
+
+
+def questions(fleet: Fleet, names: list[str]) -> bool:
+    rows = fleet.rows(names)
+    quarter = rows[::4].copy()
+    multi = [gib(4), gib(2), gib(1)]
+    wish = replace(gib(4), models=("A100",))
+    kept = measure("rows of all names", None, lambda _: fleet.rows(names))
+    kept &= measure("scan, memory on one card", 0.3, lambda _: scan(fleet, "x", [gib(4)], rows))
+    kept &= measure("scan, more than is free anywhere", 1, lambda _: scan(fleet, "x", [gib(79)], rows))
+    kept &= measure("scan, wish for a model", 1, lambda _: scan(fleet, "x", [wish], rows))
+    kept &= measure("scan, two whole cards", 1, lambda _: scan(fleet, "x", [Demand(whole=2)], rows))
+    kept &= measure("scan, pod of three containers", None, lambda _: scan(fleet, "x", multi, rows))
+    kept &= measure("scan, a quarter of the nodes", 1, lambda _: scan(fleet, "x", [gib(4)], quarter))
+    for placement, promised in (("frag", 5), ("binpack", 5), ("spread", 5)):
+        asked = [gib(4, placement)]
+        kept &= measure(f"scores, {placement}", promised, lambda _, d=asked: scores(fleet, "x", d, rows), 50)
+    kept &= measure(
+        "scores, frag, four whole cards", None, lambda _: scores(fleet, "x", [Demand(whole=4)], rows), 50
+    )
+    kept &= measure("scores, frag, three containers", None, lambda _: scores(fleet, "x", multi, rows), 50)
+    fit = int((scan(fleet, "x", [gib(4)], rows) == Verdict.FITS).sum())
+    print(f"  ({fit} of {len(rows)} nodes have room for 4Gi)")
+    return kept
+
+
+def changes(fleet: Fleet, names: list[str]) -> bool:
+    again = [(name, cards(node), {}) for node, name in enumerate(names)]
+    same = [(name, fleet.gpus(name), {}) for name in names]
+    slots = [SlotDemand("main", 0, gib(1), ())]
+
+    def charge_and_release(number: int) -> None:
+        name = names[number % len(names)]
+        uuid = fleet.gpus(name)[number % CARDS].uuid
+        fleet.charge(name, PodGrant("new", (SlotGrant("main", (Share(uuid, 1),)),)))
+        fleet.release("new")
+
+    kept = measure(
+        "set_node, the same cards again", 0.02, lambda n: fleet.set_node(*again[n % len(again)]), 2000
+    )
+    kept &= measure(
+        "set_node, the very same objects", 0.005, lambda n: fleet.set_node(*same[n % len(same)]), 2000
+    )
+    kept &= measure("charge and release", 0.1, charge_and_release, 2000)
+    kept &= measure(
+        "place a pod on one node", None, lambda n: place_pod(fleet, names[n % len(names)], "x", slots)
+    )
+    fleet.take_gained()
+    return kept
+
+
+def line(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
+    """The cluster is full by now."""
+    mixed = [
+        Waiting(f"w{at}", (gib(chance.choice(SIZES)),), chance.choice((0, 0, 10)), float(at))
+        for at in range(1000)
+    ]
+    different = [Waiting(f"w{at}", (gib(1 + at / 100),), 0, float(at)) for at in range(1000)]
+    gained = fleet.rows(names[5:6])
+    kept = measure(
+        "serve, 1,000 wait, a row gained, none fits", 20, lambda _: serve(fleet, mixed, 0, 60, gained), 30
+    )
+    fleet.release(fleet.pods_on(names[5])[0])
+    kept &= measure(
+        "serve, 1,000 wait, a row with room", 20, lambda _: serve(fleet, mixed, 0, 60, gained), 30
+    )
+    kept &= measure("serve, all demands different", 20, lambda _: serve(fleet, different, 0, 60, gained), 30)
+    kept &= measure("serve, all nodes, none overdue", None, lambda _: serve(fleet, mixed, 0, 60), 10)
+    kept &= measure(
+        "serve, all nodes, all overdue, no holds yet", None, lambda _: serve(fleet, mixed, 5000, 60), 3
+    )
+    for uid, (node, held) in serve(fleet, mixed, 5000, 60).holds.items():
+        fleet.hold(uid, node, held)
+    print(f"  ({len(fleet.holds())} of them hold cards now)")
+    kept &= measure(
+        "serve, a row gained, all hold cards", 20, lambda _: serve(fleet, mixed, 5000, 60, gained), 30
+    )
+    kept &= measure("serve, all nodes, all hold cards", None, lambda _: serve(fleet, mixed, 5000, 60), 5)
+    kept &= measure("scan with holds", 1, lambda _: scan(fleet, "x", [gib(4)], fleet.rows(names[:1])))
+    rows = fleet.rows(names)
+    kept &= measure("why a pod waits", None, lambda _: why(fleet, "x", [gib(14)], rows), 30)
+    candidates = {
+        name: [Candidate(uid, at % 2, at) for at, uid in enumerate(fleet.pods_on(name))] for name in names
+    }
+    kept &= measure(
+        "victims on one node",
+        None,
+        lambda n: victims(fleet, names[n], "x", [gib(12)], candidates[names[n]], behind=fleet.holds()),
+    )
+    return kept
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=20000)
+    options = parser.parse_args()
+    chance = random.Random(7)
+    names = [f"node-{node:06}" for node in range(options.nodes)]
+    tracemalloc.start()
+    fleet = build(options.nodes, options.pods, chance)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    print(f"{options.nodes} nodes x {CARDS} cards, {options.pods} pods, numpy {np.__version__}")
+    print(f"memory of the ledger, cards and grants included: {held / 2**20:.0f} MB")
+    print(f"{'ms':58} {'median':>9} {'p99':>9}")
+    kept = questions(fleet, names)
+    kept &= changes(fleet, names)
+    fill_up(fleet)
+    kept &= line(fleet, names, chance)
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
