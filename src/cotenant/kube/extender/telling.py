@@ -24,6 +24,7 @@ COMPONENT = "cotenant"
 PAUSE = 60.0
 """Seconds between two writes about the same thing."""
 AT_ONCE = 4
+LONGEST_NAME = 253
 MOST = 1000
 """Events that wait to be written; more are dropped."""
 
@@ -57,8 +58,9 @@ class Teller:
             self._some.set()
 
     def forget(self, uid: str) -> None:
-        for key in [key for key in self._told if key[0] == uid]:
-            del self._told[key]
+        for about in (self._told, self._waiting):
+            for key in [key for key in about if key[0] == uid]:
+                del about[key]
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as writers:
@@ -77,6 +79,9 @@ class Teller:
                 text = message if isinstance(message, str) else message()
             except KeyError:
                 continue  # it does not wait any more
+            except Exception:  # whatever it is, the server must not end by it
+                log.exception("event on %s/%s", pod.metadata.namespace, pod.metadata.name)
+                continue
             await self._write(pod, key, text)
 
     async def _write(self, pod: Pod, key: tuple[str, str], text: str) -> None:
@@ -86,7 +91,7 @@ class Teller:
         told = _Told(now, self.clock()) if told is None else _Told(told.since, self.clock(), told.count + 1)
         self._told[key] = told
         body = {
-            "metadata": {"name": f"{meta.name}.{uid[:8]}.{reason.lower()}"},
+            "metadata": {"name": _name(meta.name, uid, reason)},
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -108,6 +113,12 @@ class Teller:
             await self.client.apply(EVENTS, body, COMPONENT, meta.namespace, force=True, within=5.0)
         except KubeError as error:
             log.debug("event on %s/%s: %s", meta.namespace, meta.name, error)
+
+
+def _name(pod: str, uid: str, reason: str) -> str:
+    """The pod's own name may be as long as a name can be."""
+    rest = f".{uid[:8].lower()}.{reason.lower()}"
+    return pod[: LONGEST_NAME - len(rest)].rstrip("-.") + rest
 
 
 def _stamp(moment: datetime) -> str:
