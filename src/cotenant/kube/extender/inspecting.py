@@ -30,7 +30,7 @@ def _node(fleet: Fleet, pods: Store[Pod], name: str, unit: int) -> dict[str, Any
         {
             "id": gpu.index,
             "totalGPU": gpu.memory // unit,
-            "usedGPU": -(-sum(held.get(gpu.uuid, {}).values()) // unit),
+            "usedGPU": _used(sum(held.get(gpu.uuid, {}).values()), gpu.memory, unit),
             "pods": [_pod(pods.get(uid), uid, used, unit) for uid, used in held.get(gpu.uuid, {}).items()],
         }
         for gpu in sorted(fleet.ledger(name).gpus, key=lambda gpu: gpu.index)
@@ -41,6 +41,11 @@ def _node(fleet: Fleet, pods: Store[Pod], name: str, unit: int) -> dict[str, Any
         "usedGPU": sum(device["usedGPU"] for device in devices),
         "devs": devices,
     }
+
+
+def _used(size: int, card: int, unit: int) -> int:
+    """A card that is all taken is not shown as more than it is, however either is rounded."""
+    return min(-(-size // unit), max(card // unit, size // unit))
 
 
 def _pod(pod: Pod | None, uid: str, used: int, unit: int) -> dict[str, Any]:

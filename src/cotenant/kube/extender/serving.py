@@ -82,8 +82,6 @@ class Extender:
         except BadInput as error:
             return 400, messages.failed(str(error))
         except CotenantError as error:
-            if name == "bind":
-                return 200, messages.bound(str(error))
             return 500, messages.failed(str(error))
         except Exception:
             log.exception("%s", name)
@@ -99,7 +97,11 @@ class Extender:
         return self.decider.preempt(messages.read(body, messages.PreemptArgs))
 
     async def _bind(self, body: bytes) -> bytes:
-        await self.binder.bind(messages.read(body, messages.BindArgs))
+        args = messages.read(body, messages.BindArgs)
+        try:
+            await self.binder.bind(args)
+        except CotenantError as error:
+            return messages.bound(str(error))
         return messages.bound()
 
     async def _health(self, _: web.Request) -> web.Response:
