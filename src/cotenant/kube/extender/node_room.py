@@ -32,14 +32,23 @@ def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
 
 
 def _needs(pod: Pod) -> dict[str, Decimal]:
-    """As kube-scheduler counts: all containers at once, or the largest init container if that is more."""
-    sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
-    running = _sum([*(pod.spec.containers or ()), *sidecars])
+    """As kube-scheduler counts: all containers and sidecars at once, or an init container with the sidecars
+    that started before it if that is more.
+    """
+    sidecars = list[Container]()
+    most: dict[str, Decimal] = {}
     for each in pod.spec.init_containers:
-        if each.restart_policy != "Always":
-            for name, amount in _requests(each).items():
-                running[name] = max(running.get(name, Decimal(0)), amount)
-    return {**running, "pods": Decimal(1)}
+        if each.restart_policy == "Always":
+            sidecars.append(each)
+        else:
+            most = _larger(most, _sum([*sidecars, each]))
+    running = _sum([*(pod.spec.containers or ()), *sidecars])
+    return {**_larger(most, running), "pods": Decimal(1)}
+
+
+def _larger(one: dict[str, Decimal], other: dict[str, Decimal]) -> dict[str, Decimal]:
+    none = Decimal(0)
+    return {name: max(one.get(name, none), other.get(name, none)) for name in {**one, **other}}
 
 
 def _sum(containers: Iterable[Container]) -> dict[str, Decimal]:
