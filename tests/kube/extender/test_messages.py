@@ -59,10 +59,12 @@ def test_keys_are_read_in_any_case(how):
     assert read(body(recased(BIND, how, keys)), BindArgs).node == "n1"
 
 
-@given(st.data())
-def test_each_key_may_have_a_case_of_its_own(data):
+@given(st.integers(0, 2**32))
+def test_each_key_may_have_a_case_of_its_own(seed):
+    chance = random.Random(seed)
+
     def how(key):
-        return "".join(data.draw(st.sampled_from((c.lower(), c.upper()))) for c in key)
+        return "".join(chance.choice((c.lower(), c.upper())) for c in key)
 
     keys = {*FILTER, *PREEMPT, "Pods", "UID", "NumPDBViolations"}
     assert read(body(recased(FILTER, how, keys)), Args).names == ["n1", "n2"]

@@ -1,0 +1,259 @@
+"""Filter, prioritize and preempt answer from the ledger, in constant words, and never evict for nothing."""
+
+import json
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kube import virtual_time
+from kube.extender.world import World, node_json, pod_json, typed
+
+from cotenant.core.errors import BadInput
+from cotenant.dialects import names
+from cotenant.kube.extender.deciding import BAD_DEMAND, BEING_BOUND, REASONS
+from cotenant.kube.extender.messages import Args, MetaPod, MetaVictims, PreemptArgs
+from cotenant.kube.scheduling.scan import Verdict
+
+
+def run(main):
+    return virtual_time.run(main())
+
+
+def cluster(**nodes: tuple[int, ...]) -> World:
+    at = World()
+    for name, cards in nodes.items():
+        at.api.add_node(node_json(name, *cards))
+    return at
+
+
+async def runs(at: World, name: str, memory: str | None, node: str = "n1", **how) -> None:
+    at.api.add(pod_json(name, memory, **how))
+    await at.bind(name, node)
+
+
+def filtered(at: World, body, *nodes: str):
+    said = json.loads(at.decider.filter(Args(typed(body), node_names=list(nodes))))
+    assert said["Error"] == ""
+    return said["NodeNames"], said["FailedNodes"], said["FailedAndUnresolvableNodes"]
+
+
+def preempted(at: World, body, **proposed: tuple[str, ...]) -> dict[str, set[str]]:
+    """By node, the names of the victims."""
+    asked = {
+        node: MetaVictims(tuple(MetaPod(f"uid-{name}") for name in pods), 0)
+        for node, pods in proposed.items()
+    }
+    said = json.loads(at.decider.preempt(PreemptArgs(typed(body), node_name_to_meta_victims=asked)))
+    kept = said["NodeNameToMetaVictims"]
+    for victims in kept.values():
+        assert len({pod["UID"] for pod in victims["Pods"]}) == len(victims["Pods"])
+    return {
+        node: {pod["UID"].removeprefix("uid-") for pod in victims["Pods"]} for node, victims in kept.items()
+    }
+
+
+def test_nodes_are_sorted_into_those_that_fit_those_that_may_and_those_that_never_will():
+    async def main():
+        at = cluster(free=(16,), full=(16,), small=(4,), bare=())
+        await runs(at, "x", "12Gi", "full")
+        fits, failed, never = filtered(at, pod_json("a", "8Gi"), "free", "full", "small", "bare", "unknown")
+        assert fits == ["free"]
+        assert failed == {"full": REASONS[Verdict.NO_ROOM]}
+        assert never == {
+            "small": REASONS[Verdict.TOO_BIG],
+            "bare": REASONS[Verdict.NO_CARDS],
+            "unknown": REASONS[Verdict.NO_CARDS],
+        }
+        assert len(at.line) == 0
+        wish = pod_json("b", "1Gi", annotations={names.GPU_MODEL: "H100"})
+        assert filtered(at, wish, "free")[2] == {"free": REASONS[Verdict.UNKNOWN_MODEL]}
+
+    run(main)
+
+
+def test_reasons_are_constant_and_have_no_figures():
+    """A reason that changes makes kube-scheduler try again at once, again and again."""
+    assert set(REASONS) == set(Verdict) - {Verdict.FITS}
+    for reason in (*REASONS.values(), BAD_DEMAND, BEING_BOUND):
+        assert not re.search(r"\d", reason)
+
+
+def test_who_fits_nowhere_waits_in_line():
+    async def main():
+        at = cluster(n1=(16,))
+        await runs(at, "x", "12Gi")
+        at.api.add(pod_json("a", "8Gi"))
+        assert filtered(at, pod_json("a", "8Gi"), "n1")[0] == []
+        assert at.line.place_of("uid-a") == 1
+        assert [reason for _, reason in at.teller._waiting] == ["WaitingForGPU"]
+
+    run(main)
+
+
+def test_a_demand_bigger_than_any_card_says_so():
+    async def main():
+        at = cluster(n1=(16,), n2=(16,))
+        body = pod_json("a", "17Gi")
+        at.api.add(body)
+        fits, failed, never = filtered(at, body, "n1", "n2")
+        assert (fits, failed) == ([], {})
+        assert set(never.values()) == {REASONS[Verdict.TOO_BIG]}
+        ((_, message),) = at.teller._waiting.values()
+        assert "17Gi" in (message if isinstance(message, str) else message())
+
+    run(main)
+
+
+def test_a_pod_without_gpu_passes_everywhere():
+    at = cluster(n1=(16,))
+    body = pod_json("a", None, cpu="1")
+    assert filtered(at, body, "n1", "unknown") == (["n1", "unknown"], {}, {})
+    said = json.loads(at.decider.prioritize(Args(typed(body), node_names=["n1", "unknown"])))
+    assert said == [{"Host": "n1", "Score": 0}, {"Host": "unknown", "Score": 0}]
+    assert preempted(at, body, n1=("x",)) == {"n1": {"x"}}
+
+
+def test_a_demand_that_cannot_be_understood_is_refused_and_does_not_wait():
+    at = cluster(n1=(16,))
+    for annotations in ({names.PLACEMENT: "nonsense"}, {names.gpu_count("other"): "2"}):
+        body = pod_json("a", "4Gi", annotations=annotations)
+        assert filtered(at, body, "n1", "n2") == ([], {}, {"n1": BAD_DEMAND, "n2": BAD_DEMAND})
+        assert len(at.line) == 0
+    (((_, reason), (_, message)),) = at.teller._waiting.items()
+    assert reason == "GPUDemandRefused"
+    assert "gpu-count" in message
+    for verb in (at.decider.prioritize, at.decider.filter):
+        with pytest.raises(BadInput, match="nodeCacheCapable"):
+            verb(Args(typed(pod_json("a")), node_names=None))
+
+
+def test_a_pod_that_is_charged_fits_only_where_it_is():
+    async def main():
+        at = cluster(n1=(16,), n2=(16,))
+        await runs(at, "a", "16Gi")
+        assert filtered(at, pod_json("a", "16Gi"), "n1", "n2") == (["n1"], {"n2": BEING_BOUND}, {})
+        assert filtered(at, pod_json("a", "16Gi"), "n2") == ([], {"n2": BEING_BOUND}, {})
+        assert len(at.line) == 0
+
+    run(main)
+
+
+def test_no_node_at_all():
+    at = World()
+    assert filtered(at, pod_json("a")) == ([], {}, {})
+    assert json.loads(at.decider.prioritize(Args(typed(pod_json("a")), node_names=[]))) == []
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 16), min_size=1, max_size=30), st.integers(1, 16))
+def test_one_node_is_the_best_and_every_other_has_at_most_nine(cards, size):
+    at = cluster(**{f"n{i}": (card,) for i, card in enumerate(cards)})
+    every = [f"n{i}" for i in range(len(cards))]
+    fits = filtered(at, pod_json("a", f"{size}Gi"), *every)[0]
+    assert fits == [name for name, card in zip(every, cards, strict=True) if card >= size]
+    said = json.loads(at.decider.prioritize(Args(typed(pod_json("a", f"{size}Gi")), node_names=fits)))
+    scores = sorted((each["Score"] for each in said), reverse=True)
+    assert [each["Host"] for each in said] == fits
+    if fits:
+        assert scores[0] == 10
+        assert all(0 <= score <= 9 for score in scores[1:])
+
+
+def test_evictions_are_exactly_those_that_open_a_card():
+    """By node totals two of 4Gi would do; only the right two make 8Gi on one card."""
+
+    async def main():
+        at = cluster(n1=(8, 8))
+        for name in ("a", "b", "c", "d"):
+            await runs(at, name, "4Gi")
+        cards = {name: at.fleet.charged(f"uid-{name}")[1].slots[0].shares[0].uuid for name in "abcd"}
+        found = preempted(at, pod_json("high", "8Gi", priority=10), n1=("a", "d"))
+        assert len(found["n1"]) == 2
+        assert len({cards[name] for name in found["n1"]}) == 1
+
+    run(main)
+
+
+def test_only_as_many_as_are_needed():
+    async def main():
+        at = cluster(n1=(16,))
+        for i in range(8):
+            await runs(at, f"p{i}", "2Gi", priority=i)
+        assert preempted(at, pod_json("high", "4Gi", priority=10), n1=tuple(f"p{i}" for i in range(8))) == {
+            "n1": {"p0", "p1"}
+        }
+
+    run(main)
+
+
+def test_nobody_of_equal_or_higher_priority_is_evicted():
+    async def main():
+        at = cluster(n1=(16,), n2=(16,))
+        await runs(at, "equal", "16Gi", priority=10)
+        await runs(at, "low", "16Gi", "n2", priority=9)
+        high = pod_json("high", "4Gi", priority=10)
+        assert preempted(at, high, n1=("equal",), n2=("low",)) == {"n2": {"low"}}
+        assert preempted(at, pod_json("higher", "4Gi", priority=11), n1=("equal",)) == {"n1": {"equal"}}
+
+    run(main)
+
+
+def test_nodes_where_nothing_helps_are_left_out():
+    async def main():
+        at = cluster(small=(4, 4, 4, 4), n1=(16,))
+        await runs(at, "a", "4Gi", "small")
+        await runs(at, "b", "10Gi")
+        found = preempted(at, pod_json("high", "8Gi", priority=10), small=("a",), n1=("b",), gone=("x",))
+        assert found == {"n1": {"b"}}
+
+    run(main)
+
+
+def test_a_node_where_room_comes_by_itself_is_left_out():
+    async def main():
+        at = cluster(n1=(16,))
+        await runs(at, "leaving", "10Gi")
+        await runs(at, "stays", "4Gi")
+        at.api.change("leaving", lambda it: it["metadata"].update(deletionTimestamp="2030-01-01T00:00:00Z"))
+        assert preempted(at, pod_json("high", "8Gi", priority=10), n1=("stays",)) == {}
+        assert preempted(at, pod_json("huge", "16Gi", priority=10), n1=("stays",)) == {"n1": {"stays"}}
+
+    run(main)
+
+
+def test_victims_without_gpu_were_chosen_for_other_reasons_and_stay():
+    async def main():
+        at = cluster(n1=(16,))
+        at.api.add(pod_json("cpu", None, node="n1", cpu="60"))
+        await runs(at, "gpu", "16Gi")
+        high = pod_json("high", "4Gi", priority=10, cpu="32")
+        assert preempted(at, high, n1=("cpu", "gpu")) == {"n1": {"cpu", "gpu"}}
+        assert preempted(at, high, n1=("cpu",)) == {"n1": {"cpu", "gpu"}}
+
+    run(main)
+
+
+def test_victims_with_gpu_stay_only_if_something_else_needs_it():
+    async def main():
+        at = cluster(n1=(16, 16))
+        await runs(at, "a", "4Gi", cpu="30", priority=1)
+        await runs(at, "b", "4Gi", cpu="30")
+        high = pod_json("high", "8Gi", priority=10, cpu="32")
+        found = preempted(at, high, n1=("a", "b"))
+        assert found == {"n1": {"a"}}, "there is room on the cards: one of them is enough for the CPU"
+        assert preempted(at, pod_json("high", "8Gi", priority=10, cpu="1"), n1=("a", "b")) == {}
+
+    run(main)
+
+
+def test_a_pod_that_waits_in_front_is_not_robbed_by_preemption():
+    """Its held card is closed to the other, so nothing on it is evicted for that."""
+
+    async def main():
+        at = cluster(n1=(16,))
+        await runs(at, "x", "16Gi")
+        at.fleet.hold("uid-other", "n1", ["GPU-n1-0"])
+        assert preempted(at, pod_json("high", "4Gi", priority=10), n1=("x",)) == {}
+
+    run(main)
