@@ -354,6 +354,26 @@ def test_room_that_was_granted_twice_is_given_once(tenants: Tenants):
     tenants.until_running("second")
 
 
+def test_processes_of_a_pod_deleted_by_force_keep_their_room_until_they_end(tenants: Tenants):
+    """The API server forgets such a pod at once, and its successor is granted the room while it still lives."""
+    tenants.run("first", 0, 60 * GIB)
+    tenants.until_running("first")
+    tenants.told("first")
+    tenants.api.delete(tenants.path("first"), gracePeriodSeconds=0)
+    tenants.run("second", 0, 60 * GIB)
+    tenants.until_running("second")
+    assert tenants.told("second")["got"] == 60 * GIB - CONTEXT, "the card never had both"
+
+
+def test_a_shim_that_somebody_removed_is_there_again_before_a_container_starts(tenants: Tenants):
+    """The runtime would mount a folder of that name, and the program would run without a limit."""
+    (ROOT / "lib" / "libcotenant.so").unlink()
+    (ROOT / "ld.so.preload").unlink()
+    tenants.run("unarmed", 0, GIB)
+    tenants.until_running("unarmed")
+    assert tenants.told("unarmed")["got"] == GIB - CONTEXT
+
+
 def test_a_kubelet_that_restarts_knows_the_agent_again_and_running_pods_do_not_notice(tenants: Tenants):
     pod = tenants.run("before", 0, GIB)
     before = tenants.until_running("before")

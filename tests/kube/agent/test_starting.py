@@ -34,6 +34,11 @@ class Record:
         }
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(module, "_ENDING", 0.3)
+
+
 @pytest.fixture
 def starting(slots):
     def compose(api, record=None, **more):
@@ -184,8 +189,12 @@ async def test_a_whole_card_may_have_been_larger_when_it_was_granted(starting, s
 
 @pytest.mark.parametrize("now", [[], [pod("db", uid="u-2", phase="Succeeded")], [pod("db", uid="u-9")]])
 async def test_the_slot_of_a_container_that_is_gone_takes_no_room(starting, slots, now):
-    make(slots, "slot-0001", on(A, 16), uid="u-2", name="db")
-    await starting(Api(pod("web", ("main", on(A, 16))), *now)).start("slot-0000")
+    there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="db")
+    with (there.folder / "usage").open("rb") as mapped:
+        await starting(Api(pod("web", ("main", on(A, 16))), *now)).start("slot-0000")
+        mapped.seek(files._CLOSED)
+        assert mapped.read(1) == b"\1", "and nobody can begin to use it any more"
+    assert [slot.device for slot in slots.read()] == ["slot-0000"]
 
 
 async def test_processes_that_live_take_room_whatever_is_said_of_their_pod(starting, slots):
@@ -194,6 +203,17 @@ async def test_processes_that_live_take_room_whatever_is_said_of_their_pod(start
     with pytest.raises(StartRefused, match="do not fit"):
         await starting(Api(pod("web", ("main", on(A, 16))))).start("slot-0000")
     os.close(held)
+
+
+async def test_a_start_waits_for_processes_that_are_about_to_leave_the_card(starting, slots):
+    there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="deleted-by-force")
+    held = files.hold(there.folder)
+    start = asyncio.create_task(starting(Api(pod("web", ("main", on(A, 16))))).start("slot-0000"))
+    await asyncio.sleep(0.1)
+    assert slots.find("slot-0000") is None
+    os.close(held)
+    await start
+    assert slots.find("slot-0000")
 
 
 async def test_a_start_waits_for_the_processes_of_the_last_container(starting, slots):
@@ -207,8 +227,7 @@ async def test_a_start_waits_for_the_processes_of_the_last_container(starting, s
     assert [slot.owner.uid for slot in slots.read()] == ["u-2"]
 
 
-async def test_a_start_does_not_wait_for_ever(starting, slots, monkeypatch):
-    monkeypatch.setattr(module, "_HELD", 0.1)
+async def test_a_start_does_not_wait_for_ever(starting, slots):
     held = files.hold(make(slots, "slot-0000", on(A, 4)).folder)
     with pytest.raises(StartRefused, match="processes of default/web/main still use it"):
         await starting(Api(pod("web", GRANTED, uid="u-2"))).start("slot-0000")

@@ -109,7 +109,7 @@ class Shortage(NamedTuple):
         asked = "the whole card" if self.share.whole else format_bytes(self.share.memory)
         return (
             f"{asked} granted on {self.gpu} ({self.gpu.uuid}) do not fit beside what lives there: "
-            f"{there or 'nothing'}; the card has {format_bytes(self.gpu.memory)}. It is tried again"
+            f"{there or 'nothing'}; the card has {format_bytes(self.gpu.memory)}"
         )
 
     def _room_of(self, slot: NodeSlot) -> str:

@@ -41,9 +41,12 @@ _log = logging.getLogger(__name__)
 
 _API = 8.0
 """Seconds for a question to the API server. The kubelet gives 30 for all."""
-_HELD = 5.0
-"""Seconds to wait for the processes of the slot's last container."""
+_ENDING = 5.0
+"""Seconds to wait for processes of containers before it, which may just be ending: that is sooner than the
+kubelet asks again.
+"""
 _LOOK = 0.05
+_SELDOM = 0.5
 
 
 class Reader(Protocol):
@@ -114,22 +117,30 @@ class Starting:
         return Limits(owner.uid, mode, tuple(cards))
 
     async def _make(self, owner: SlotOwner, mode: Mode) -> None:
-        """What fits and what is made is one step: each container sees the slots of those before it."""
-        end = self.clock() + _HELD
-        while True:
-            async with self._lock:
-                await self._check_fit(owner)
-                ensure_shim(self.slots.root, SHIM_IN_CONTAINER)
-                try:
-                    self.slots.make(owner, self._limits(owner, mode))
-                except SlotHeld as held:
-                    if self.clock() > end:
-                        raise StartRefused(f"{held}. It is tried again when they have ended") from None
-                else:
-                    return
-            await asyncio.sleep(_LOOK)
+        """Waits for those who are about to leave the card or the slot, and lets others start meanwhile."""
+        end, pause = self.clock() + _ENDING, _LOOK
+        while (hindrance := await self._make_now(owner, mode)) is not None:
+            if self.clock() > end:
+                raise StartRefused(f"pod {owner.namespace}/{owner.pod}: {hindrance}. It is tried again")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _SELDOM)
 
-    async def _check_fit(self, owner: SlotOwner) -> None:
+    async def _make_now(self, owner: SlotOwner, mode: Mode) -> str | None:
+        """None if it is made, else what stands in its way. What fits and what is made is one step: each
+        container sees the slots of those before it.
+        """
+        async with self._lock:
+            short = await self._shortages(owner)
+            if short:
+                return str(short[0])
+            ensure_shim(self.slots.root, SHIM_IN_CONTAINER)
+            try:
+                self.slots.make(owner, self._limits(owner, mode))
+            except SlotHeld as held:
+                return str(held)
+            return None
+
+    async def _shortages(self, owner: SlotOwner) -> list[Shortage]:
         """All slots on disk count at first: that takes no question. Only where they leave no room it is asked
         which of them still live.
         """
@@ -137,17 +148,23 @@ class Starting:
         short = shortages(owner.shares, self.cards(), others)
         if short:
             short = shortages(owner.shares, self.cards(), await self._living(short, others))
-        if short:
-            raise StartRefused(f"pod {owner.namespace}/{owner.pod}: {short[0]}")
+        return short
 
     async def _living(self, short: Sequence[Shortage], others: Sequence[NodeSlot]) -> list[NodeSlot]:
+        """Without those whose container is no more. They are removed here and now: as long as a slot is not
+        closed, a process of a container that is being killed might still begin to use it.
+        """
         asked = {slot.device: slot for shortage in short for slot in shortage.others}
         try:
             holders = await self.kubelet.holders()
         except PodResourcesUnavailable:
             return list(others)
         answers = await asyncio.gather(*(has_gone(slot, holders, self.api) for slot in asked.values()))
-        gone = {device for device, answer in zip(asked, answers, strict=True) if answer}
+        gone = {
+            slot.device
+            for slot, answer in zip(asked.values(), answers, strict=True)
+            if answer and self.slots.remove(slot)
+        }
         return [slot for slot in others if slot.device not in gone]
 
 
