@@ -23,10 +23,10 @@ def why(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
     known = rows[rows >= 0]
     known = known[fleet.matrix.cards[known] > 0]
     if not len(known):
-        there = {0: "there is no node", 1: "the only node has none"}.get(
-            len(rows), f"none of {len(rows)} nodes has one"
+        there = {0: "there is no node", 1: "the only node has no known GPU"}.get(
+            len(rows), f"none of {len(rows)} nodes has a known GPU"
         )
-        return f"{_all_asked(demands)} asked, {there}: a GPU is known once the agent runs on its node"
+        return f"{_all_asked(demands)} asked, {there}: GPUs are known once the agent runs on their node"
     verdict = _best(fleet, uid, demands, known)
     if verdict == Verdict.FITS:
         fit = int((scan(fleet, uid, demands, known) == Verdict.FITS).sum())
