@@ -215,6 +215,37 @@ def test_a_process_killed_in_the_middle_of_a_change_leaves_the_sum_right(standin
     assert machine.used() == GIB
 
 
+CTYPES_CONTEXT = """
+import ctypes
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+"""
+
+MANY_NAMESPACES = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+ready, go = os.pipe(), os.pipe()
+for _ in range(24):
+    if os.fork() == 0:
+        os.close(go[1])
+        assert libc.unshare(0x20000000) == 0  # CLONE_NEWPID: for the children
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        child = os.fork()
+        if child == 0:
+            os.execv(sys.executable, [sys.executable, "-S", "-c", sys.argv[1]])
+        os.write(1, b"%d\\n" % child)
+        os.waitpid(child, 0)
+        os._exit(0)
+os.close(go[0])
+for _ in range(24):
+    os.read(ready[0], 1)
+os.close(go[1])
+for _ in range(24):
+    os.wait()
+"""
+
+
 def _can_unshare() -> bool:
     return (
         subprocess.run(["unshare", "--pid", "--fork", "true"], capture_output=True, check=False).returncode
@@ -243,3 +274,29 @@ def test_a_process_in_another_pid_namespace_is_named_as_the_reader_sees_it(stand
         "unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", READ
     ).splitlines()
     assert inside == ["{}", str(GIB + 256 * MIB)], "from a namespace beside it the process cannot be named"
+
+
+@pytest.mark.skipif(not _can_unshare(), reason="making a pid namespace needs root")
+def test_processes_of_many_namespaces_that_begin_at_once_are_told_apart(standin):
+    """Each is process 1 of its own, and many begin in the same hundredth of a second."""
+    machine = standin("1x80GiB")
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            MANY_NAMESPACES,
+            CTYPES_CONTEXT + "import os, sys; os.write(1, b'1\\n'); sys.stdin.read()",
+        ],
+        env=machine.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    machine.programs.append(program)
+    assert program.stdout is not None
+    lines = [program.stdout.readline() for _ in range(48)]
+    children = {int(line) for line in lines if line != "1\n"}
+    assert len(children) == 24
+    listed, _ = machine.run(READ).splitlines()
+    assert set(eval(listed)) == children
+    assert {process.pid for process in machine.cards.processes()} == children

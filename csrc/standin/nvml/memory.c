@@ -96,6 +96,15 @@ static uint64_t inner_pid(const char *pid) {
     return inner;
 }
 
+/* Whether it may be in this pid namespace: one that the reader may not look at may. Every container has a
+ * process 1, and several begin in the same clock tick. */
+static int may_be_in(const char *pid, uint64_t namespace) {
+    char path[300];
+    struct stat found;
+    snprintf(path, sizeof path, "/proc/%s/ns/pid", pid);
+    return stat(path, &found) || (uint64_t)found.st_ino == namespace;
+}
+
 /* A process as the reader's namespace calls it; 0 if it is not to be seen from there. */
 static unsigned pid_here(const struct standin_process *process) {
     struct stat here;
@@ -106,7 +115,7 @@ static unsigned pid_here(const struct standin_process *process) {
     struct dirent *item;
     while (folder && !found && (item = readdir(folder)))
         if (item->d_name[0] >= '1' && item->d_name[0] <= '9' && inner_pid(item->d_name) == process->pid &&
-            started(item->d_name) == process->started)
+            started(item->d_name) == process->started && may_be_in(item->d_name, process->namespace))
             found = (unsigned)strtoul(item->d_name, NULL, 10);
     if (folder)
         closedir(folder);

@@ -302,7 +302,8 @@ class StandIn:
         for status in Path("/proc").glob("[0-9]*/status"):
             with contextlib.suppress(OSError, IndexError, ValueError):
                 line = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:"))
-                if int(line.split()[-1]) == pid and _started(status.parent) == process.started:
+                same = int(line.split()[-1]) == pid and _started(status.parent) == process.started
+                if same and _may_be_in(status.parent, process.namespace):
                     return int(status.parent.name)
         return None
 
@@ -321,3 +322,14 @@ class StandIn:
 def _started(process: Path) -> int:
     """When a process began, in clock ticks since boot: what tells a pid from its next use."""
     return int((process / "stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
+def _may_be_in(process: Path, namespace: int) -> bool:
+    """Whether it may be in this pid namespace: one that we may not look at may.
+
+    Every container has a process 1, and several begin in the same clock tick.
+    """
+    try:
+        return os.stat(process / "ns" / "pid").st_ino == namespace
+    except OSError:
+        return True
