@@ -58,6 +58,8 @@ def slow_place(ledger: Ledger, demands: Sequence[Demand], closed: Collection[str
         demands,
         key=lambda d: (
             d.memory is not None,
+            not d.uuids,
+            not d.models,
             -d.per_card(2**36),
             -d.count,
             -(d.compute or 0),

@@ -62,7 +62,7 @@ def _accepts(demand: Demand, window: Window) -> Bools | None:
 
 
 def in_order(demands: Iterable[Demand]) -> list[Demand]:
-    """As they are placed one after another: whole cards first, then the larger ones.
+    """As they are placed one after another: whole cards first, then those with wishes, then the larger.
 
     Everybody who asks whether a pod fits takes this order, so that all agree.
     """
@@ -72,6 +72,8 @@ def in_order(demands: Iterable[Demand]) -> list[Demand]:
 def order_of(demand: Demand) -> tuple[object, ...]:
     return (
         demand.memory is not None,
+        not demand.uuids,
+        not demand.models,
         -demand.per_card(_NOMINAL),
         -demand.count,
         -(demand.compute or 0),
