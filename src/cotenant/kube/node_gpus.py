@@ -19,7 +19,10 @@ from cotenant.kube.objects import Node
 
 VERSION = 1
 
-_Text = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+_Uuid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}\Z")]
+"""As a grant can name it."""
+_MOST_CARDS = 256
+"""Of one node, MIG instances included. A damaged annotation must not make the ledger of all nodes wider."""
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
@@ -30,7 +33,7 @@ class GpusUnreadable(CotenantError):
 class NodeCard(msgspec.Struct, frozen=True, omit_defaults=True):
     """One card, and what cannot be known from grants."""
 
-    uuid: _Text
+    uuid: _Uuid
     index: Annotated[int, msgspec.Meta(ge=0, le=4096)]
     model: str
     memory: _Bytes
@@ -50,7 +53,7 @@ class NodeGpus(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the agent of a node tells."""
 
     version: int
-    cards: tuple[NodeCard, ...]
+    cards: Annotated[tuple[NodeCard, ...], msgspec.Meta(max_length=_MOST_CARDS)]
     agent: str = ""
     """Its version."""
     enforcer: str = "shim"
@@ -59,6 +62,10 @@ class NodeGpus(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether shares of compute are enforced."""
     resources: tuple[str, ...] = ()
     """What the agent put into the node's capacity: only that it may take away again."""
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: int = 0
 
 
 NONE = NodeGpus(VERSION, ())
@@ -74,13 +81,14 @@ def read_gpus(text: str | None) -> NodeGpus:
     if not text:
         return NONE
     try:
+        version = msgspec.json.decode(text, type=_Version).version
+        if version != VERSION:
+            raise GpusUnreadable(
+                f"annotation {names.GPUS}: it has version {version}, and this is made for {VERSION}"
+            )
         gpus = msgspec.json.decode(text, type=NodeGpus)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise GpusUnreadable(f"annotation {names.GPUS}: {error}: the node's agent writes it anew") from None
-    if gpus.version != VERSION:
-        raise GpusUnreadable(
-            f"annotation {names.GPUS}: it has version {gpus.version}, and this is made for {VERSION}"
-        )
     if len({card.uuid for card in gpus.cards}) != len(gpus.cards):
         raise GpusUnreadable(f"annotation {names.GPUS}: it names a card twice")
     return gpus
