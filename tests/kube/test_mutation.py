@@ -312,6 +312,28 @@ def test_the_runtime_class_is_set_where_it_is_configured_and_none_is_named() -> 
     assert admitted(kata, nvidia).pod["spec"]["runtimeClassName"] == "kata"
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/ld.so.preload",
+        "/run/cotenant/slot",
+        "//run/cotenant",
+        "/var/run/cotenant/lib",
+        "/run/x/../cotenant",
+    ],
+)
+def test_a_mount_over_the_limit_is_refused(path: str) -> None:
+    body = container("main", memory="4Gi") | {"volumeMounts": [{"name": "v", "mountPath": path}]}
+    with pytest.raises(BadInput, match=r"container 'main': volumeMounts: .*choose another path"):
+        mutate(pod(body), Admission(), ALL)
+
+
+@pytest.mark.parametrize("path", ["/etc", "/run", "/run/cotenantx", "/data/etc/ld.so.preload", 7, None])
+def test_other_mounts_are_left_alone(path: Any) -> None:
+    body = container("main", memory="4Gi") | {"volumeMounts": [{"name": "v", "mountPath": path}]}
+    assert containers(admitted(pod(body)))["main"]["volumeMounts"] == body["volumeMounts"]
+
+
 @pytest.mark.parametrize("env", ["x", {"a": 1}, [1], ["x"]])
 def test_an_environment_that_is_none_is_refused(env: Any) -> None:
     with pytest.raises(BadInput, match=r"container 'main': env: this must be"):

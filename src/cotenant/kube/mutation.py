@@ -7,6 +7,7 @@ then the pod's charge exactly, whichever dialect it was written in, however larg
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,10 @@ from cotenant.kube.slots_of_pod import PodDemand, slots_of_pod
 
 _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
 """For a GPU pod's other containers: many images say `all`, and a runtime class is for all of a pod."""
+
+
+_OURS = ("/etc/ld.so.preload", "/run/cotenant")
+"""What the device plugin mounts into a container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +85,27 @@ def _strip(pod: dict[str, Any], keys: list[str]) -> None:
 
 
 def _equip(body: dict[str, Any], slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -> None:
+    _check_mounts(body)
     demand = slot.demand if member is slot.members[-1] else member.demand
     _ask(body, {**dialects.native.write(demand), names.GPU_SLOT: 1})
     _set_env(body, environment(slot, member, dialects))
+
+
+def _check_mounts(body: Mapping[str, Any]) -> None:
+    """The kubelet puts a pod's own mounts over those of a device: the limit would be hidden."""
+    where = f"container {body['name']!r}: volumeMounts"
+    for mount in as_list(body.get("volumeMounts"), where):
+        path = as_object(mount, where).get("mountPath")
+        if isinstance(path, str) and _hides(posixpath.normpath(f"/{path}")):
+            raise BadInput(
+                f"{where}: {show(path)}: Cotenant mounts the container's limit there: choose another path"
+            )
+
+
+def _hides(path: str) -> bool:
+    path = "/" + path.lstrip("/")
+    path = path.removeprefix("/var") if path.startswith("/var/run/") else path
+    return any(path == ours or path.startswith(f"{ours}/") for ours in _OURS)
 
 
 def _ask(body: dict[str, Any], amounts: Mapping[str, int]) -> None:
