@@ -7,6 +7,7 @@ the leader before did is in the ledger before the first question is answered.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -21,7 +22,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge
 
 from cotenant.core.demand import Demand
-from cotenant.core.errors import BadInput
+from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.placement import typical_of
 from cotenant.kube.access import Access
 from cotenant.kube.admission.serving import webhook_app, webhook_runner
@@ -163,9 +164,13 @@ class Server:
         ):
             await runner.setup()
             runners.append(runner)
-            await web.TCPSite(
+            site = web.TCPSite(
                 runner, self.settings.server.address or None, port, ssl_context=context, backlog=1024
-            ).start()
+            )
+            try:
+                await site.start()
+            except OSError as error:
+                raise CotenantError(f"port {port}: it cannot be listened on: {error.strerror}") from None
         log.info("listening on %s", self.address)
 
     def _mutual(self) -> ssl.SSLContext:
@@ -241,13 +246,14 @@ class Server:
 
 def _own_address(settings: Settings, environ: Mapping[str, str]) -> str:
     address = settings.server.address or environ.get("POD_IP", "")
-    try:
-        return str(ip_address(address))
-    except ValueError:
-        raise BadInput(
-            f"server.address: {address!r} is not an IP address: others must know where this server is: set "
-            "it, or POD_IP in the environment"
-        ) from None
+    with contextlib.suppress(ValueError):
+        own = ip_address(address)
+        if not own.is_unspecified:
+            return str(own)
+    raise BadInput(
+        f"server.address: {address!r} is not an IP address of this server: others must know where it is: set "
+        "it, or POD_IP in the environment"
+    )
 
 
 async def _never_ends(task: asyncio.Task[None]) -> None:
