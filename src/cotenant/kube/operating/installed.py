@@ -31,8 +31,10 @@ class Installed:
     settings: Settings = field(default_factory=Settings)
     webhook: dict[str, Any] | None = None
     """Its configuration as it stands; None if there is none, or it may not be seen."""
+    settings_known: bool = False
+    """Whether these are the installation's own settings; else the defaults are taken."""
     trouble: str | None = None
-    """Why the settings could not be read; then the defaults are taken."""
+    """Why the settings could not be read."""
 
 
 async def find_installed(client: Client) -> Installed:
@@ -44,15 +46,17 @@ async def find_installed(client: Client) -> Installed:
     except Unreachable:
         raise
     except KubeError as error:
-        return Installed(namespace, Settings(namespace=namespace), webhook, str(error))
+        return Installed(namespace, Settings(namespace=namespace), webhook, trouble=str(error))
     texts = [each.data[SETTINGS_KEY] for each in maps if SETTINGS_KEY in each.data]
     if not texts:
         return Installed(namespace, Settings(namespace=namespace), webhook)
     try:
         settings = read_settings({"namespace": namespace, **tomllib.loads(texts[0])}, {})
     except (BadInput, tomllib.TOMLDecodeError) as error:
-        return Installed(namespace, Settings(namespace=namespace), webhook, f"{SETTINGS_KEY}: {error}")
-    return Installed(namespace, settings, webhook)
+        return Installed(
+            namespace, Settings(namespace=namespace), webhook, trouble=f"{SETTINGS_KEY}: {error}"
+        )
+    return Installed(namespace, settings, webhook, settings_known=True)
 
 
 async def _webhook(client: Client) -> dict[str, Any] | None:

@@ -86,9 +86,14 @@ def _waiting(pod: Pod, dialects: Dialects, now: float) -> Waiting | None:
     if not demands:
         return None
     created = pod.metadata.creation_timestamp
-    return Waiting(
-        pod.metadata.uid, demands, pod.spec.priority, created.timestamp() if created is not None else now
-    )
+    made = created.timestamp() if created is not None else now
+    return Waiting(pod.metadata.uid, demands, pod.spec.priority, since=_refused_at(pod, made), created=made)
+
+
+def _refused_at(pod: Pod, made: float) -> float:
+    """From then on its patience counts; a server that took over later counts from when it did."""
+    at = (each.last_transition_time for each in pod.status.conditions if each.type == "PodScheduled")
+    return max((moment.timestamp() for moment in at if moment is not None), default=made)
 
 
 def demands_of(pod: Pod, dialects: Dialects) -> tuple[Demand, ...]:

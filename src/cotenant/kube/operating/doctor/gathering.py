@@ -1,0 +1,145 @@
+"""Reads the facts. What may not be read is noted, and the rest is examined all the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+import yaml
+
+from cotenant.kube.certificate_keeper import SECRET
+from cotenant.kube.client import Client, Listing, Selection
+from cotenant.kube.errors import KubeError, NotFound, Unreachable
+from cotenant.kube.objects import Generic, Lease, Secret
+from cotenant.kube.operating.doctor.facts import Facts, ImagePod
+from cotenant.kube.operating.installed import find_installed
+from cotenant.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.settings import Settings
+
+T = TypeVar("T")
+_GROUP = "admissionregistration.k8s.io"
+IMAGE_PODS = Resource(ImagePod, "Pod", "pods")
+QUOTAS = Resource(Generic, "ResourceQuota", "resourcequotas")
+POLICIES: Resource[dict[str, Any]] = Resource(
+    dict, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=_GROUP, namespaced=False
+)
+BINDINGS: Resource[dict[str, Any]] = Resource(
+    dict,
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    group=_GROUP,
+    namespaced=False,
+)
+SLICES: Resource[dict[str, Any]] = Resource(dict, "EndpointSlice", "endpointslices", group="discovery.k8s.io")
+_SCHEDULER = "KubeSchedulerConfiguration"
+_NAME = "app.kubernetes.io/name"
+_AT_ONCE = 16
+_STATE_TIMEOUT = 5.0
+
+
+async def gather(client: Client, now: datetime, version: str) -> Facts:
+    reader = _Reader(client)
+    installed = await find_installed(client)
+    space, settings = installed.namespace, installed.settings
+    service = f"kubernetes.io/service-name={settings.extender.service}"
+    nodes, pods, images, namespaces = await asyncio.gather(
+        reader.all("nodes", client.list(NODES)),
+        reader.all("pods", client.list(PODS)),
+        reader.all("pods", client.list(IMAGE_PODS)),
+        reader.all("namespaces", client.list(NAMESPACES)),
+    )
+    quotas, maps, policies, bindings, slices = await asyncio.gather(
+        reader.all("quotas", client.list(QUOTAS)),
+        reader.all("configmaps", client.list(CONFIG_MAPS)),
+        reader.all("policies", client.list(POLICIES)),
+        reader.all("policy bindings", client.list(BINDINGS)),
+        reader.all("endpointslices", client.list(SLICES, Selection(space, labels=service))),
+    )
+    lease: Lease | None = await reader.one("lease", client.get(LEASES, settings.leader.lease, space))
+    secret: Secret | None = await reader.one(f"secret {SECRET}", client.get(SECRETS, SECRET, space))
+    own = tuple(
+        each
+        for each in images or ()
+        if each.metadata.namespace == space and each.metadata.labels.get(_NAME) == "cotenant"
+    )
+    return Facts(
+        now=now,
+        installed=installed,
+        nodes=tuple(nodes or ()),
+        pods=tuple(pods or ()),
+        images=tuple(images or ()),
+        own=own,
+        namespaces=tuple(each.metadata for each in namespaces or ()),
+        quotas=tuple(quotas or ()),
+        lease=lease,
+        endpoints=None if slices is None else tuple(_addresses(slices)),
+        certificates=None if secret is None else secret.data,
+        policies=None if policies is None else {each["metadata"]["name"]: each for each in policies},
+        bindings=None if bindings is None else {each["metadata"]["name"]: each for each in bindings},
+        schedulers=dict(_schedulers(maps or ())),
+        states=await _states(client, own, settings),
+        version=version,
+        unread=tuple(dict.fromkeys([*reader.unread, *([installed.trouble] if installed.trouble else [])])),
+    )
+
+
+class _Reader:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.unread: list[str] = []
+
+    async def all(self, what: str, listing: Awaitable[Listing[T]]) -> list[T] | None:
+        found = await self.one(what, listing)
+        return None if found is None else found.items
+
+    async def one(self, what: str, reading: Awaitable[T]) -> T | None:
+        """None if it is not there, or may not be read. Without the API server nothing can be said at all."""
+        try:
+            return await reading
+        except NotFound:
+            return None
+        except Unreachable:
+            raise
+        except KubeError as error:
+            self.unread.append(f"{what}: {error}")
+            return None
+
+
+def _addresses(slices: list[dict[str, Any]]) -> Iterator[str]:
+    for each in slices:
+        for endpoint in each.get("endpoints") or ():
+            if (endpoint.get("conditions") or {}).get("ready") is not False:
+                yield from endpoint.get("addresses") or ()
+
+
+def _schedulers(maps: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    for each in maps:
+        for key, text in each.data.items():
+            if _SCHEDULER not in str(text):
+                continue
+            try:
+                documents = list(yaml.safe_load_all(text))
+            except yaml.YAMLError:
+                continue
+            for document in documents:
+                if isinstance(document, dict) and document.get("kind") == _SCHEDULER:
+                    yield f"configmap {each.metadata.namespace}/{each.metadata.name}: {key}", document
+
+
+async def _states(client: Client, own: tuple[ImagePod, ...], settings: Settings) -> dict[str, dict[str, Any]]:
+    """Of the agents that tell; through the API server, so that no other way to the nodes is needed."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(pod: ImagePod) -> tuple[str, dict[str, Any]] | None:
+        meta = pod.metadata
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/https:{meta.name}:{settings.agent.port}/proxy/state"
+        async with turn:
+            try:
+                return pod.spec.node_name, await client.get_path(path, dict, within=_STATE_TIMEOUT)
+            except KubeError:
+                return None  # that it is not ready, or its pod is not there, is found elsewhere
+
+    agents = [each for each in own if each.metadata.labels.get("app.kubernetes.io/component") == "agent"]
+    return dict(found for found in await asyncio.gather(*map(ask, agents)) if found is not None)
