@@ -1,0 +1,160 @@
+"""Cotenant installed from the chart, with all its parts as pods on the testbed's node.
+
+The node has no registry: the images lie there under the names that the chart gives them. It has no kube-proxy
+and no DNS: the scheduler is told an address where a small proxy follows the one Service that it asks.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+from cluster import chart
+from cluster.chart import NAMESPACE, helm
+from cluster.testbed import images, places, pythonimage
+from cluster.testbed.api import Api, Object, Refused
+from cluster.testbed.cluster import Cluster
+from cluster.testbed.component import Component
+
+REQUIRED = (
+    "aiohttp",
+    "cryptography",
+    "grpcio",
+    "msgspec",
+    "numpy",
+    "prometheus_client",
+    "protobuf",
+    "pyyaml",
+)
+"""What the extra `cluster` brings: an image has what is named, and what that requires."""
+
+IMAGE = "cotenant.dev/cotenant:0.1.0"
+SCHEDULER = f"registry.k8s.io/kube-scheduler:v{places.version()}"
+EXTENDER_ADDRESS = "10.96.0.45"
+EXTENDER = f"https://{EXTENDER_ADDRESS}"
+CARDS = "2x80GiB"
+STANDIN = Path("/run/cotenant/standin/state")
+PARTS = (
+    ("deployments", "cotenant-server"),
+    ("deployments", "cotenant-scheduler"),
+    ("daemonsets", "cotenant-agent"),
+)
+
+
+def prepare(cluster: Cluster) -> None:
+    """Images, and the label by which the agent knows a GPU node."""
+    chart.make_namespace(cluster.api)
+    cluster.node.add_image(pythonimage.write(places.STATE / "cotenant.tar", IMAGE, ["cotenant", *REQUIRED]))
+    files = {"/usr/bin/kube-scheduler": places.binary("kube-scheduler").resolve()}
+    path = {"PATH": "/usr/bin"}
+    cluster.node.add_image(images.write(places.STATE / "scheduler.tar", SCHEDULER, files, environment=path))
+    label = {"metadata": {"labels": {"cotenant.dev/gpu": "true"}}}
+    cluster.api.patch(f"/api/v1/nodes/{cluster.node.name}", label)
+
+
+@contextmanager
+def service_proxy(cluster: Cluster) -> Iterator[None]:
+    subprocess.run(["ip", "address", "replace", f"{EXTENDER_ADDRESS}/32", "dev", "cni0"], check=True)
+    plane = cluster.control_plane
+    pair = plane.credentials("service-proxy", ["system:masters"])
+    arguments = [NAMESPACE, "cotenant-extender", EXTENDER_ADDRESS, "443", plane.host]
+    files = [plane.authority.pair.certificate, pair.certificate, pair.key]
+    command = [sys.executable, "-m", "cluster.cotenant.serviceproxy", *arguments, *files]
+    proxy = Component("service-proxy-for-pods", command)
+    proxy.ready = lambda: "listening" in proxy.tail()
+    proxy.start()
+    proxy.wait()
+    try:
+        yield
+    finally:
+        proxy.stop()
+
+
+def access(cluster: Cluster) -> tuple[str, str]:
+    return f"--namespace={NAMESPACE}", f"--kubeconfig={cluster.control_plane.kubeconfig()}"
+
+
+def values() -> tuple[str, ...]:
+    """All that differs from the chart's own."""
+    return f"--set=settings.agent.simulate={CARDS}", f"--set=scheduler.extenderUrl={EXTENDER}"
+
+
+@contextmanager
+def by_helm(cluster: Cluster) -> Iterator[None]:
+    helm("install", "cotenant", str(chart.CHART), *values(), *access(cluster))
+    try:
+        until_ready(cluster.api)
+        yield
+    finally:
+        helm("uninstall", "cotenant", "--ignore-not-found", "--wait", "--timeout=90s", *access(cluster))
+        clear(cluster)
+
+
+@contextmanager
+def by_kubectl(cluster: Cluster) -> Iterator[None]:
+    """deploy/cotenant.yaml with the same two differences; the namespace stays, since its end takes long."""
+    text = (chart.CHART.parents[1] / "deploy" / "cotenant.yaml").read_text()
+    text = text.replace('    mode = "enforce"\n', f'    mode = "enforce"\n    simulate = "{CARDS}"\n')
+    text = text.replace(f"https://cotenant-extender.{NAMESPACE}.svc", EXTENDER)
+    cluster.kubectl("apply", "-f", "-", manifest=text)
+    try:
+        until_ready(cluster.api)
+        yield
+    finally:
+        mine = [each for each in yaml.safe_load_all(text) if each and each["kind"] != "Namespace"]
+        cluster.kubectl("delete", "--timeout=90s", "-f", "-", manifest=yaml.safe_dump_all(mine))
+        clear(cluster)
+
+
+def clear(cluster: Cluster) -> None:
+    """What servers made, and what the agent wrote on the node, for the tests that come after."""
+    for path in (
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates",
+        f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/cotenant-extender",
+        f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-scheduler",
+    ):
+        try:
+            cluster.api.delete(path)
+        except Refused as refused:
+            if refused.code != 404:
+                raise
+    path = f"/api/v1/nodes/{cluster.node.name}/status"
+    shown = cluster.api.get(path)["status"]["capacity"]
+    gone = {
+        name: None for name in shown if name.partition("/")[0] in {"cotenant.dev", "aliyun.com", "volcano.sh"}
+    }
+    body = {"metadata": {"annotations": {"cotenant.dev/gpus": None}}, "status": {"capacity": gone}}
+    cluster.api.patch(path, body)
+
+
+def until_ready(api: Api, seconds: float = 120) -> None:
+    for kind, name in PARTS:
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind}/{name}"
+        try:
+            api.until(path, _is_ready, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{what_pods_say(api)}") from None
+
+
+def _is_ready(seen: Object) -> bool:
+    status, generation = seen.get("status", {}), seen["metadata"]["generation"]
+    wanted = status.get("desiredNumberScheduled", seen["spec"].get("replicas"))
+    ready = status.get("readyReplicas", status.get("numberReady"))
+    updated = status.get("updatedReplicas", status.get("updatedNumberScheduled"))
+    return bool(wanted) and wanted == ready == updated and status.get("observedGeneration") == generation
+
+
+def what_pods_say(api: Api) -> str:
+    said = []
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    for each in api.items(pods):
+        name = each["metadata"]["name"]
+        said.append(f"--- {name}: {each['status'].get('containerStatuses')}")
+        try:
+            said.append(str(api.get(f"{pods}/{name}/log"))[-3000:])
+        except Refused as refused:
+            said.append(str(refused))
+    events = api.items(f"/api/v1/namespaces/{NAMESPACE}/events")
+    return "\n".join([*said, *(f"{each['reason']}: {each['message']}" for each in events[-20:])])

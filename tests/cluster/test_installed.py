@@ -1,0 +1,80 @@
+"""A cluster as people get it, by Helm and by kubectl: forty pods in twenty sizes, each with what it asked for."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from cluster import chart, installed
+from cluster.cotenant.auditor import Auditor
+from cluster.cotenant.manifests import container, pod, pods_of, running
+from cluster.cotenant.tenants import account, mismatches, told
+from cluster.testbed.api import Api, Object
+from cluster.testbed.cluster import Cluster
+
+from cotenant.hardware.standin import StandIn
+
+SIZES = [1000 + 250 * step for step in range(20)]
+"""MiB."""
+WAYS = {"helm": installed.by_helm, "kubectl": installed.by_kubectl}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared(cluster: Cluster) -> Iterator[None]:
+    installed.prepare(cluster)
+    with installed.service_proxy(cluster):
+        yield
+
+
+def make(api: Api, namespace: str, names: list[str]) -> list[Object]:
+    """Called by their size, such as 1000mi-a; once they run."""
+
+    def one(name: str) -> None:
+        size = name.partition("-")[0].replace("mi", "Mi")
+        body = pod(name, container(image=installed.IMAGE, program="tenant.py", memory=size))
+        api.create(pods_of(namespace), body)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, names))
+    return [running(api, namespace, name, 180) for name in names]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", WAYS)
+def test_an_installation_serves_forty_pods_at_once(way: str, cluster: Cluster, namespace: str):
+    names = [f"{size}mi-{twin}" for size in SIZES for twin in "ab"]
+    with WAYS[way](cluster), Auditor(cluster.api) as auditor:
+        pods = make(cluster.api, namespace, names)
+        said = [told(cluster, each) for each in pods]
+        counted = account(StandIn(installed.STANDIN))
+        wrong = [
+            what for each, heard in zip(pods, said, strict=True) for what in mismatches(heard, each, counted)
+        ]
+        assert wrong == []
+        assert len(counted) == 40
+        assert auditor.violations == []
+        cluster.api.request("DELETE", pods_of(namespace))
+        for name in names:
+            cluster.api.until_gone(f"{pods_of(namespace)}/{name}")
+
+
+@pytest.mark.timeout(400)
+def test_pods_run_through_an_upgrade_and_the_end_of_it_all(cluster: Cluster, namespace: str):
+    names = [f"{500 + step}mi-a" for step in range(10)]
+
+    def starts() -> list[tuple[int, str]]:
+        seen = [cluster.api.get(f"{pods_of(namespace)}/{name}")["status"] for name in names]
+        states = [each["containerStatuses"][0] for each in seen]
+        return [(each["restartCount"], each["state"]["running"]["startedAt"]) for each in states]
+
+    with installed.by_helm(cluster):
+        make(cluster.api, namespace, names)
+        before = starts()
+        helm = ("upgrade", "cotenant", str(chart.CHART), "--reuse-values", "--set=settings.log_level=debug")
+        chart.helm(*helm, *installed.access(cluster))
+        installed.until_ready(cluster.api)
+        assert starts() == before
+        make(cluster.api, namespace, ["700mi-late"])
+    assert starts() == before
+    cluster.api.request("DELETE", pods_of(namespace))
+    for name in names:
+        cluster.api.until_gone(f"{pods_of(namespace)}/{name}")
