@@ -36,10 +36,11 @@ from cotenant.kube.agent.installing import install_shim
 from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, expose, moment
 from cotenant.kube.agent.mounts import SHIM_IN_CONTAINER
 from cotenant.kube.agent.node_slots import NodeSlots
-from cotenant.kube.agent.pod_resources import SOCKET, PodResources
+from cotenant.kube.agent.pod_resources import SOCKET, Holders, PodResources
 from cotenant.kube.agent.publishing import Publisher, Wanted, told_before, wanted
 from cotenant.kube.agent.serving import serving
 from cotenant.kube.agent.starting import Starting
+from cotenant.kube.agent.state import state
 from cotenant.kube.agent.survey import Survey
 from cotenant.kube.client import Client, Selection
 from cotenant.kube.objects import Node, Pod
@@ -141,7 +142,8 @@ class Agent:
             "cleaning up slots": self._cleaning.run,
         }
         try:
-            async with serving(own.address, own.port, self._name, self._metrics, self.not_ready) as url:
+            served = serving(own.address, own.port, self._name, self._metrics, self.not_ready, self._state)
+            async with served as url:
                 log.info("agent %s of node %s: metrics at %s/metrics", self._version, self._name, url)
                 async with asyncio.TaskGroup() as group:
                     for what, work in parts.items():
@@ -244,6 +246,15 @@ class Agent:
         sight, grants = self._survey.sight, self._grants() or {}
         return await asyncio.to_thread(
             lambda: expose(Figures(self._name, sight, grants, self._read_slots(), health, *moment()))
+        )
+
+    async def _state(self) -> bytes:
+        kubelet: Holders | None = None
+        with suppress(CotenantError):
+            kubelet = await self._pod_resources.holders()
+        waits, sight = self.not_ready(), self._survey.sight
+        return await asyncio.to_thread(
+            lambda: state(self._version, waits, self._slots.read(), kubelet, sight)
         )
 
 

@@ -33,8 +33,11 @@ async def serving(
     name: str,
     metrics: Callable[[], Awaitable[bytes]],
     not_ready: Callable[[], list[str]],
+    state: Callable[[], Awaitable[bytes]] | None = None,
 ) -> AsyncIterator[str]:
-    """Serves until the block ends; gives the URL. `not_ready` tells what the agent still waits for."""
+    """Serves until the block ends; gives the URL. `not_ready` tells what the agent still waits for, `state`
+    all that it knows, as JSON.
+    """
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=await metrics(), headers={"Content-Type": CONTENT_TYPE})
@@ -48,7 +51,11 @@ async def serving(
             return web.Response(text="".join(f"{each}\n" for each in missing), status=503)
         return web.Response(text="ok\n")
 
+    async def show_state(_: web.Request) -> web.Response:
+        return web.Response(body=await state() if state else b"{}", content_type="application/json")
+
     app = web.Application()
+    app.router.add_get("/state", show_state)
     app.router.add_get("/metrics", show_metrics)
     app.router.add_get("/healthz", show_health)
     app.router.add_get("/readyz", show_readiness)

@@ -1,0 +1,49 @@
+"""What an agent tells of its node to whoever examines the cluster."""
+
+import json
+
+from cotenant.core.gpu import GPU
+from cotenant.core.grant import Share
+from cotenant.hardware.nvml import CardReading
+from cotenant.hardware.slots import CardLimit, Limits
+from cotenant.kube.agent.node_slots import NodeSlots, SlotOwner
+from cotenant.kube.agent.pod_resources import Holder
+from cotenant.kube.agent.state import state
+from cotenant.kube.agent.survey import Sight
+
+GI = 2**30
+
+
+def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
+    slots = NodeSlots(tmp_path)
+    slots.prepare("slot-0003")
+    owner = SlotOwner("uid-1", "team", "a", "main", "slot-0003", (Share("GPU-1", 4 * GI),))
+    slots.make(owner, Limits("uid-1", "enforce", (CardLimit("GPU-1", 4 * GI, 0),)))
+    card = CardReading(GPU("GPU-1", 0, "A100", 80 * GI), 5 * GI)
+    told = json.loads(
+        state(
+            "1.0",
+            ["the cards"],
+            slots.read(),
+            {"slot-0003": (Holder("team", "a", "main"),)},
+            Sight((card,), {}, 0.0, granted=True),
+        )
+    )
+    assert told["waits"] == ["the cards"]
+    assert told["kubelet"] == {"slot-0003": ["team/a/main"]}
+    (slot,) = told["slots"]
+    assert (slot["device"], slot["uid"], slot["mode"]) == ("slot-0003", "uid-1", "enforce")
+    assert (slot["limits"], slot["used"], slot["held"]) == ({"GPU-1": 4 * GI}, {"GPU-1": 0}, False)
+    assert told["cards"] == [
+        {"uuid": "GPU-1", "index": 0, "memory": 80 * GI, "used": 5 * GI, "problem": None}
+    ]
+
+
+def test_an_agent_that_has_just_started_tells_that_it_knows_nothing():
+    assert json.loads(state("1.0", [], [], None, None)) == {
+        "version": "1.0",
+        "waits": [],
+        "slots": [],
+        "kubelet": None,
+        "cards": [],
+    }
