@@ -290,8 +290,14 @@ def test_slots_that_differ_from_grants():
         "container": "main",
         "limits": {card_of("n1", 0): 8 * GI},
     }
-    assert kinds(states={"n1": {"registered": True, "slots": [slot]}}) == []
-    assert kinds(states={"n1": {"registered": False, "slots": []}}) == ["not-registered"]
+    kubelet = {"slot-0000": ["team/a/main"]}
+    assert kinds(states={"n1": {"waits": [], "slots": [slot], "kubelet": kubelet}}) == []
+    assert kinds(states={"n1": {"slots": [slot], "kubelet": {"slot-0000": ["team/b/main"]}}}) == [
+        "slot-of-another"
+    ]
+    assert kinds(states={"n1": {"waits": ["the kubelet does not know it"]}}) == ["agent-waits"]
+    beyond = {**slot, "mode": "enforce", "used": {card_of("n1", 0): 9 * GI}}
+    assert kinds(states={"n1": {"slots": [beyond]}}) == ["over-limit"]
     other = {**slot, "limits": {card_of("n1", 0): 9 * GI}}
     assert kinds(states={"n1": {"slots": [other]}}) == ["limit-differs"]
     assert kinds(states={"n1": {"slots": [{**slot, "uid": "gone"}]}}) == ["slot-left"]

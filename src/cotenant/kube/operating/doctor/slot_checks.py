@@ -14,21 +14,39 @@ from cotenant.kube.operating.doctor.finding import ERROR, WARNING, Finding
 def slots(facts: Facts) -> Iterator[Finding]:
     pods = {pod.metadata.uid: pod for pod in facts.pods}
     for node, state in facts.states.items():
-        if not state.get("registered", True):
+        for what in state.get("waits") or ():
             yield Finding(
-                "not-registered",
+                "agent-waits",
                 f"node {node}",
                 ERROR,
-                f"the agent of {node} is not registered with the kubelet",
-                "no GPU container starts there",
-                "look at the agent's log: the kubelet's folder may be another than agent.kubelet says",
+                f"the agent of {node} does not do all that it should: {what}",
+                "GPU containers may not start there",
+                "look at the agent's log",
             )
+        kubelet = state.get("kubelet")
         for slot in state.get("slots") or ():
             yield from _slot(node, slot, pods)
+            if kubelet is not None:
+                yield from _record(node, slot, kubelet.get(slot.get("device")) or [])
+
+
+def _record(node: str, slot: Mapping[str, Any], holders: list[str]) -> Iterator[Finding]:
+    """The kubelet's own record of who holds the device."""
+    name = _name(slot)
+    if holders and holders != [name]:
+        yield Finding(
+            "slot-of-another",
+            f"{node}/{slot.get('device')}",
+            ERROR,
+            f"the slot {slot.get('device')} of {node} was made for {name}, and the kubelet gave it to "
+            f"{', '.join(holders)}",
+            "that container runs with the limit of another",
+            "delete that container's pod; its next start makes the slot anew",
+        )
 
 
 def _slot(node: str, slot: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Finding]:
-    name = f"{slot.get('namespace')}/{slot.get('pod')}/{slot.get('container')}"
+    name = _name(slot)
     target = f"{node}/{slot.get('device')}"
     pod = pods.get(str(slot.get("uid")))
     grant = readable_grant(pod) if pod is not None else None
@@ -60,3 +78,17 @@ def _slot(node: str, slot: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterat
                 "it can use more or less than is charged for it",
                 "delete the pod; its next container starts with the limit of its grant",
             )
+    for uuid, used in (slot.get("used") or {}).items():
+        if slot.get("mode") == "enforce" and int(used) > limits.get(uuid, 0):
+            yield Finding(
+                "over-limit",
+                target,
+                ERROR,
+                f"{name} holds {format_bytes(int(used))} on {uuid}, more than its limit",
+                "its neighbours on the card may be refused memory that is theirs",
+                "delete the pod",
+            )
+
+
+def _name(slot: Mapping[str, Any]) -> str:
+    return f"{slot.get('namespace')}/{slot.get('pod')}/{slot.get('container')}"
