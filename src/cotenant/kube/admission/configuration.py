@@ -67,7 +67,7 @@ def gpu_pods(dialects: Dialects) -> str:
     """CEL that is true of the pods that admission may change or refuse, and of no others.
 
     What may be missing is asked for by `has`: an error would refuse the pod. So would a cost above the API
-    server's limit, and a pod may bring tens of thousands of annotations: most of them cost one look.
+    server's limit, and a pod may bring thousands of annotations: most of them cost one look.
     """
     own = f"{names.DOMAIN}/"
     others = [name for name in sorted(dialects.resources) if not name.startswith(own)]
