@@ -6,7 +6,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run test testbed cluster deploy lint format bench clean
+.NOTPARALLEL:
+.PHONY: help run test quick testbed cluster deploy lint format bench clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -14,16 +15,18 @@ help:  ## list these targets
 run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulated cards
 	$(BIN)/cotenant demo
 
-# Those on a real API server join `test` when the cluster's side does something with it.
 ON_API_SERVER := tests/kube/test_api_access.py tests/kube/test_api_lease.py tests/kube/test_api_verbs.py \
   tests/kube/test_api_watching.py tests/kube/test_mutation_on_api_server.py
 
-test: $(VENV)/.test  ## all tests of one machine
+test: quick cluster  ## all tests: quick ones first, then those on a real Kubernetes
+
+quick: $(VENV)/.test  ## the tests that need no Kubernetes
 	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/cluster $(ON_API_SERVER))
 
 testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
 	PYTHONPATH=tests $(BIN)/python -m cluster.testbed build
 
+# First the control plane alone, then a real kubelet: tests/cluster/conftest.py puts them in this order.
 cluster: testbed  ## the tests on a real Kubernetes
 	$(BIN)/python -m pytest $(ON_API_SERVER)
 	$(BIN)/python -m pytest tests/cluster
@@ -43,7 +46,7 @@ format: $(VENV)/.lint  ## rewrite Python and C in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(shell find csrc -name '*.[ch]')
 
-bench: $(VENV)/.test  ## measure: placement, shim, run, local (a few minutes)
+bench: $(VENV)/.test  ## measure everything; those on a real Kubernetes take long
 	$(BIN)/python -m bench
 
 clean:  ## remove what was built and installed

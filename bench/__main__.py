@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MODULES = ("bench.shim", "bench.run", "bench.local", "bench.placement", "bench.scan")
+MODULES = ("bench.shim", "bench.run", "bench.local", "bench.placement", "bench.scan", "bench.extender")
 
 
 def main() -> int:
