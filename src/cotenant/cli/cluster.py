@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
+
+ANSWERS = 3.0
+"""Seconds within which an API server says at least its version; a big list may take longer."""
 
 
 @dataclass(frozen=True)
@@ -80,22 +84,32 @@ def _given_where(function: F, options: Callable[[F], F]) -> F:
     return options(with_where)  # type: ignore[arg-type]
 
 
-def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
-    """Do `work` with a client and the namespace that is meant."""
+def require_libraries() -> None:
+    """Whoever installed the program for one machine may have none of what a cluster takes."""
     try:
-        from cotenant.kube.client import Client
-        from cotenant.kube.connection import ConnectionSettings
-        from cotenant.kube.errors import KubeError
-        from cotenant.kube.kubeconfig import find
+        importlib.import_module("cotenant.kube.client")
     except ModuleNotFoundError as error:
         raise CotenantError(
             f"{error.name} is missing: commands about a cluster need more than those about this machine: "
             "pip install 'cotenant[cluster]'"
         ) from None
+
+
+def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
+    """Do `work` with a client and the namespace that is meant."""
+    require_libraries()
+    from cotenant.kube.client import Client
+    from cotenant.kube.connection import ConnectionSettings
+    from cotenant.kube.errors import KubeError
+    from cotenant.kube.kubeconfig import find
+
     access = find(path=where.kubeconfig, context=where.context)
 
     async def with_client() -> T:
-        async with Client(access, ConnectionSettings(request=10.0)) as client:
+        async with Client(access, ConnectionSettings(request=30.0)) as client:
+            await client.get_path(
+                "/version", dict, within=ANSWERS
+            )  # a person is not kept waiting for nothing
             return await work(client, where.namespace or access.namespace)
 
     try:

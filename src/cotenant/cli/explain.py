@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotenant.cli import table
-from cotenant.cli.cluster import Where, ask, namespace_options
+from cotenant.cli.cluster import Where, ask, namespace_options, require_libraries
 from cotenant.cli.compose import output_option
 
 if TYPE_CHECKING:
@@ -39,14 +39,17 @@ def command(where: Where, pod: str | None, output: str) -> None:
     a smaller demand, a card that is drained, sick, or held for somebody ahead in the line.
     """  # noqa: D301 -- \b keeps the lines below it as they are
 
-    async def work(client: Client, namespace: str) -> list[Explanation]:
-        from cotenant.kube.operating import asking
-        from cotenant.kube.operating.workloads import parse_asked
+    require_libraries()
+    from cotenant.kube.operating import asking
+    from cotenant.kube.operating.workloads import parse_asked
 
+    asked = None if pod is None else parse_asked(pod)
+
+    async def work(client: Client, namespace: str) -> list[Explanation]:
         chosen = None if where.everywhere else namespace
-        if pod is None:
+        if asked is None:
             return await asking.explain_line(client, chosen, time.time())
-        return await asking.explain(client, chosen, parse_asked(pod), time.time())
+        return await asking.explain(client, chosen, asked, time.time())
 
     told = ask(where, work)
     if output == "json":

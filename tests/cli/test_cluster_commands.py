@@ -1,0 +1,92 @@
+"""The commands about a cluster where there is none, or where they are called wrongly."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def cotenant(tmp_path):
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("KUBE")}
+    environ |= {"HOME": str(tmp_path), "COTENANT_HOME": str(tmp_path / "home")}
+
+    def call(*words, program="cotenant", env=None):
+        line = [
+            sys.executable,
+            "-c",
+            f"import sys; sys.argv[0] = '/bin/{program}'; from cotenant.cli.main import main; main()",
+        ]
+        given = {**environ, **(env or {})}
+        done = subprocess.run(
+            [*line, *words], env=given, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def kubeconfig(tmp_path):
+    """Of an API server that does not answer."""
+    content = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "abc"}}],
+    }
+    file = tmp_path / "config"
+    file.write_text(json.dumps(content))
+    return str(file)
+
+
+COMMANDS = [
+    ["status"],
+    ["explain", "p"],
+    ["explain"],
+    ["drain", "n/0"],
+    ["undrain", "n/0"],
+    ["doctor", "--cluster"],
+]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_without_a_cluster_they_say_what_to_set(cotenant, words):
+    done = cotenant(*words)
+    assert done.returncode == 2
+    assert "set KUBECONFIG" in done.stderr
+
+
+def test_an_api_server_that_does_not_answer_is_named_with_the_next_step(cotenant, kubeconfig):
+    done = cotenant("status", "--kubeconfig", kubeconfig)
+    assert done.returncode == 1
+    assert "is the API server at https://127.0.0.1:1 up?" in done.stderr
+    assert "--context" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["status", "-n", "a", "-A"], "exclude each other"),
+        (["status", "-w", "-o", "json"], "--watch"),
+        (["status", "--context", "nowhere"], "nowhere"),
+        (["explain", "service/web"], "is no kind that makes pods"),
+        (["status", "-o", "yaml"], "'table', 'json'"),
+    ],
+)
+def test_bad_input_exits_2(cotenant, kubeconfig, words, said):
+    done = cotenant(*words, env={"KUBECONFIG": kubeconfig})
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_called_by_kubectl_it_says_so_and_examines_the_cluster(cotenant, kubeconfig):
+    assert (
+        "Usage: kubectl cotenant explain" in cotenant("explain", "--help", program="kubectl-cotenant").stdout
+    )
+    done = cotenant("doctor", program="kubectl-cotenant", env={"KUBECONFIG": kubeconfig})
+    assert done.returncode == 1
+    assert "is the API server" in done.stderr

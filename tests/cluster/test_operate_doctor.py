@@ -1,0 +1,220 @@
+"""doctor on a real API server: faults are put into a cluster that is well, found, and mended where that is safe."""
+
+import base64
+import json
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from cluster import chart
+from cluster.cotenant.commands import Commands, publish_settings, withdraw_settings
+from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
+from cluster.cotenant.installation import Installation
+from cluster.cotenant.manifests import bound, container, pod, pods_of, running
+from cluster.cotenant.objects import NAMESPACE, WEBHOOKS
+from cluster.testbed.api import Api, Object
+from cluster.testbed.controlplane import ControlPlane
+
+pytestmark = pytest.mark.timeout(240)
+NODES = ("hollow-a", "hollow-b")
+OWN = f"/api/v1/namespaces/{NAMESPACE}"
+LABELS = {"app.kubernetes.io/name": "cotenant"}
+SCHEDULER = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "percentageOfNodesToScore": 100,
+    "extenders": [
+        {
+            "urlPrefix": f"https://cotenant-extender.{NAMESPACE}.svc",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "preemptVerb": "preempt",
+            "bindVerb": "bind",
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installation]:
+    """With the chart's policies; the servers run as the administrator here."""
+    chart.make_namespace(control_plane.api)
+    policies = chart.policies(chart.render(policies__servers=["admin"]))
+    chart.apply(control_plane, policies)
+    started: Installation = start_cotenant(servers=1)
+    publish_settings(control_plane, {})
+    control_plane.api.create(f"{OWN}/configmaps", scheduler_map(SCHEDULER))
+    yield started
+    control_plane.api.delete(f"{OWN}/configmaps/scheduler")
+    withdraw_settings(control_plane)
+    control_plane.kubectl("delete", "--wait=false", "-f", "-", manifest=yaml.safe_dump_all(policies))
+
+
+@pytest.fixture
+def commands(control_plane: ControlPlane) -> Commands:
+    return Commands(control_plane)
+
+
+def scheduler_map(configuration: Object) -> Object:
+    return {"metadata": {"name": "scheduler"}, "data": {"config.yaml": yaml.safe_dump(configuration)}}
+
+
+def agent(node: str) -> Object:
+    made = pod(f"agent-{node}", container("agent"), nodeName=node)
+    made["metadata"]["labels"] = {**LABELS, "app.kubernetes.io/component": "agent"}
+    return made
+
+
+def grant(uid: str, node: str, memory: int) -> str:
+    share = {"uuid": uuid_of(node, 0), "memory": memory}
+    return json.dumps({"version": 1, "uid": uid, "slots": [{"container": "main", "shares": [share]}]})
+
+
+def bind(api: Api, namespace: str, name: str, node: str, annotation: str | None) -> None:
+    """As somebody would who is not Cotenant but may write what it writes."""
+    meta: Object = {"name": name}
+    if annotation is not None:
+        meta["annotations"] = {"cotenant.dev/grant": annotation}
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    api.create(f"{pods_of(namespace)}/{name}/binding", {"metadata": meta, "target": target})
+
+
+def stray(api: Api, namespace: str, name: str) -> str:
+    """A GPU pod that no scheduler looks at."""
+    made = api.create(pods_of(namespace), pod(name, container(memory="2Gi"), schedulerName="nobody"))
+    uid: str = made["metadata"]["uid"]
+    return uid
+
+
+def examine(commands: Commands, *words: str) -> tuple[int, dict[str, Object]]:
+    done = commands.run("doctor", "--cluster", "-o", "json", *words)
+    found = json.loads(done.stdout)["findings"]
+    return done.returncode, {each["kind"]: each for each in found}
+
+
+def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
+    cotenant: Installation, commands: Commands, api: Api, namespace: str, hollow_nodes, tmp_path
+):
+    hollow_nodes([gpu_node(name, [16 * GIB] * 2) for name in NODES])
+    for name in NODES:
+        api.create(f"{OWN}/pods", agent(name))
+        running(api, NAMESPACE, f"agent-{name}")
+    api.create(pods_of(namespace), pod("well", container(memory="4Gi")))
+    bound(api, namespace, "well")
+    done = commands.as_plugin(tmp_path, "doctor")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.startswith("nothing is wrong with leader, certificates, webhook")
+
+    # 1: two pods that were granted more than the card has
+    for name in ("over-1", "over-2"):
+        bind(api, namespace, name, "hollow-b", grant(stray(api, namespace, name), "hollow-b", 12 * GIB))
+    # 2: a grant that belongs to another pod
+    stray(api, namespace, "thief")
+    bind(api, namespace, "thief", "hollow-b", grant("somebody-elses-uid", "hollow-b", GIB))
+    # 3: a pod past our scheduler
+    stray(api, namespace, "past")
+    bind(api, namespace, "past", "hollow-b", None)
+    # 4: the mark of a card that is gone
+    drained = {"metadata": {"annotations": {"cotenant.dev/drained": f"GPU-gone,{uuid_of('hollow-a', 1)}"}}}
+    api.patch("/api/v1/nodes/hollow-a", drained)
+    # 5: NVIDIA's plugin on the same cards
+    api.patch("/api/v1/nodes/hollow-a/status", {"status": {"capacity": {"nvidia.com/gpu": "2"}}})
+    # 6: a scheduler that samples
+    api.replace(f"{OWN}/configmaps/scheduler", scheduler_map({**SCHEDULER, "percentageOfNodesToScore": 50}))
+    # 7: a node without agent
+    api.delete(f"{OWN}/pods/agent-hollow-b", gracePeriodSeconds=0)
+    api.until_gone(f"{OWN}/pods/agent-hollow-b")
+    # 8: a policy that only watches
+    binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/cotenant-modes"
+    api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
+    # 9: a mode that does not exist
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"cotenant.dev/enforce": "maybe"}}})
+    # 10 and 11: the webhook lets pass what it cannot ask about, and trusts somebody else; no server mends that
+    cotenant.servers[0].kill()
+    webhooks = api.get(f"{WEBHOOKS}/cotenant")["webhooks"]
+    webhooks[0]["failurePolicy"] = "Ignore"
+    other = chart_free_bundle(cotenant)
+    webhooks[0]["clientConfig"]["caBundle"] = base64.b64encode(other).decode()
+    api.patch(f"{WEBHOOKS}/cotenant", {"webhooks": webhooks})
+
+    code, found = examine(commands)
+    assert code == 1
+    assert set(found) == {
+        "over-granted",
+        "grant-unreadable",
+        "no-grant",
+        "drained-gone",
+        "second-plugin",
+        "scheduler-samples",
+        "agent-missing",
+        "policy",
+        "bad-mode",
+        "webhook-altered",
+        "ca-bundle",
+    }
+    assert f"{namespace}/over-1 12Gi, {namespace}/over-2 12Gi" in found["over-granted"]["found"]
+    assert "failurePolicy" in found["webhook-altered"]["found"]
+    pods = {each["metadata"]["uid"] for each in api.items(pods_of(namespace))}
+
+    code, mended = examine(commands, "--fix")
+    assert code == 1
+    fixed = {kind for kind, each in mended.items() if each["fixed"]}
+    assert fixed == {"drained-gone", "webhook-altered", "ca-bundle"}
+    assert all(mended[kind]["done"] for kind in fixed), "it says what it did"
+    assert {each["metadata"]["uid"] for each in api.items(pods_of(namespace))} == pods, "no pod was touched"
+    node = api.get("/api/v1/nodes/hollow-a")["metadata"]["annotations"]
+    assert node["cotenant.dev/drained"] == uuid_of("hollow-a", 1), "the other mark is somebody's wish"
+    webhook = api.get(f"{WEBHOOKS}/cotenant")["webhooks"][0]
+    assert webhook["failurePolicy"] == "Fail"
+    secret = api.get(f"{OWN}/secrets/cotenant-certificates")["data"]
+    assert webhook["clientConfig"]["caBundle"] == secret["bundle.crt"]
+
+    cotenant.servers[0].start()
+    cotenant.wait()
+    for name in ("over-1", "over-2", "thief", "past"):
+        api.delete(f"{pods_of(namespace)}/{name}", gracePeriodSeconds=0)
+        api.until_gone(f"{pods_of(namespace)}/{name}")
+    api.patch("/api/v1/nodes/hollow-a/status", {"status": {"capacity": {"nvidia.com/gpu": None}}})
+    api.replace(f"{OWN}/configmaps/scheduler", scheduler_map(SCHEDULER))
+    api.create(f"{OWN}/pods", agent("hollow-b"))
+    running(api, NAMESPACE, "agent-hollow-b")
+    api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
+    api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"cotenant.dev/enforce": None}}})
+    code, left = examine(commands, "--fix")
+    assert (code, left) == (0, {})
+    for name in NODES:
+        api.delete(f"{OWN}/pods/agent-{name}", gracePeriodSeconds=0)
+
+
+def chart_free_bundle(cotenant: Installation) -> bytes:
+    """Some authority, but not ours: the API server takes only certificates."""
+    return cotenant.control_plane.authority.pair.certificate.read_bytes()
+
+
+def test_a_server_that_is_gone_is_told(cotenant: Installation, commands: Commands, api: Api):
+    cotenant.servers[0].stop()
+    try:
+        code, found = examine(commands)
+        assert code == 1
+        assert "held by nobody" in found["not-led"]["found"]
+        text = commands.run("doctor", "--cluster").stdout
+        assert "error not-led" in text
+        assert "do     kubectl logs" in text
+    finally:
+        cotenant.servers[0].start()
+        cotenant.wait()
+
+
+def test_who_may_see_little_is_told_what_was_not_looked_at(
+    cotenant: Installation, control_plane: ControlPlane
+):
+    nobody = Commands(control_plane, "somebody", ())
+    code, found = examine(nobody)
+    assert code == 1
+    assert "not-looked-at" in found
+
+
+def test_without_a_cluster_it_looks_at_this_machine(commands: Commands, tmp_path, monkeypatch):
+    monkeypatch.setenv("COTENANT_HOME", str(tmp_path / "home"))
+    done = commands.run("--simulate", "1x16GiB", "doctor")
+    assert "nothing is wrong with the ledger" in done.stdout, done.stdout + done.stderr
