@@ -150,7 +150,7 @@ class Server:
 
     async def _listen(self, runners: list[web.AppRunner]) -> None:
         await self.certificates.wait_until_ready()
-        checks = {"certificates": lambda: self.certificates.trouble is None}
+        checks = {"certificates": lambda: self.certificates.ready}
         webhook = webhook_runner(webhook_app(self.settings, self.settings.dialects, self.registry, checks))
         extender = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
         plain = bool(self.settings.server.address) and ip_address(self.settings.server.address).is_loopback
