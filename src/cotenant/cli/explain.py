@@ -38,7 +38,6 @@ def command(where: Where, pod: str | None, output: str) -> None:
     It says, node by node and card by card, why there is no room, and what would make the pod fit: whose end,
     a smaller demand, a card that is drained, sick, or held for somebody ahead in the line.
     """  # noqa: D301 -- \b keeps the lines below it as they are
-
     require_libraries()
     from cotenant.kube.operating import asking
     from cotenant.kube.operating.workloads import parse_asked

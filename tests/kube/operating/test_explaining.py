@@ -9,6 +9,9 @@ from cotenant.kube.operating.case import Case
 from cotenant.kube.operating.eligibility import Placement
 from cotenant.kube.operating.explaining import explain_pod
 from cotenant.kube.operating.explanation import Explanation
+from cotenant.kube.operating.line_view import view_line
+from cotenant.kube.operating.waiting_pod import explain_briefly
+from cotenant.kube.settings import Settings
 
 REFUSED = "0/1 nodes are available: 1 no room on the GPUs."
 
@@ -253,3 +256,17 @@ def test_a_thousand_nodes_are_counted_and_few_are_listed():
     said = explained(pod("p", GI, waits=REFUSED), nodes, full)
     assert len(said.data["nodes"]) == 300
     assert any("280 more nodes" in line for line in said.lines())
+
+
+def test_the_whole_line_is_told_by_one_look_with_the_same_words():
+    nodes = (node("n1", [80 * GI]),)
+    full = pod("full", 70 * GI, on="n1")
+    waiting = [pod(f"w{number}", (20 + number) * GI, age=50 - number, waits=REFUSED) for number in range(3)]
+    pods = (full, *waiting)
+    now = NOW.timestamp()
+    view = view_line(nodes, pods, Settings().dialects, now, 60)
+    brief = explain_briefly([Case(each, now, nodes=nodes, pods=pods) for each in waiting], view)
+    assert [each.data["place"] for each in brief] == [1, 2, 3]
+    for each, told in zip(waiting, brief, strict=True):
+        whole = explain_pod(Case(each, now, nodes=nodes, pods=pods))
+        assert (told.reason, told.sentence) == (whole.reason, whole.sentence)

@@ -22,6 +22,7 @@ from cotenant.kube.operating.installed import Installed, find_installed
 from cotenant.kube.operating.line_view import view_line
 from cotenant.kube.operating.reading import Seen, read_all
 from cotenant.kube.operating.refused_pod import explain_refusal
+from cotenant.kube.operating.waiting_pod import explain_briefly
 from cotenant.kube.operating.workloads import DEPLOYMENTS, PODS, REPLICA_SETS, WORKLOADS, Asked, owned
 from cotenant.kube.resources import EVENTS, NAMESPACES, Resource
 
@@ -66,11 +67,9 @@ async def explain_line(client: Client, namespace: str | None, now: float) -> lis
     settings, seen = cluster.installed.settings, cluster.seen
     view = view_line(seen.nodes, seen.pods, settings.dialects, now, settings.line.patience)
     waiting = [view.pods[each.uid] for each in view.line]
-    wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}]
-    return [
-        explain_pod(Case(pod, now, nodes=seen.nodes, pods=seen.pods, settings=settings))
-        for pod in wanted[:MOST_LISTED]
-    ]
+    wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}][:MOST_LISTED]
+    cases = [Case(pod, now, nodes=seen.nodes, pods=seen.pods, settings=settings) for pod in wanted]
+    return explain_briefly(cases, view)
 
 
 async def _cluster(client: Client, now: float) -> _Cluster:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from cotenant.core.ledger import Room
@@ -14,7 +14,7 @@ from cotenant.dialects import names
 from cotenant.kube.extender.deciding import REASONS
 from cotenant.kube.objects import Node
 from cotenant.kube.operating.case import Case, duration
-from cotenant.kube.operating.census import CardSeen, census
+from cotenant.kube.operating.census import CardSeen, NodeSeen, census
 from cotenant.kube.operating.eligibility import Obstacle, obstacle
 from cotenant.kube.operating.explanation import Explanation
 from cotenant.kube.operating.inspect_table import remarks
@@ -51,7 +51,8 @@ class NodeFinding:
     node: Node
     verdict: Verdict
     obstacle: Obstacle | None
-    cards: tuple[str, ...]
+    cards: Callable[[], tuple[str, ...]]
+    """A line for each: worked out only where it is shown."""
 
     @property
     def name(self) -> str:
@@ -68,30 +69,43 @@ class NodeFinding:
             "verdict": self.verdict.name.lower().replace("_", "-"),
             "obstacle": self.obstacle.kind if self.obstacle else None,
             "sentence": self.sentence,
-            "gpus": list(self.cards),
+            "gpus": list(self.cards()),
         }
 
 
 def explain_waiting(case: Case) -> Explanation:
     """Of a pod that no scheduler has bound, and that asks for GPU."""
-    return _Waiting(case).explanation()
+    settings = case.settings
+    view = view_line(case.nodes, case.pods, settings.dialects, case.now, settings.line.patience, case.pod)
+    return _Waiting(case, view, census(case.nodes, case.pods)).explanation()
+
+
+def explain_briefly(cases: Sequence[Case], view: LineView) -> list[Explanation]:
+    """Of many who wait in the same cluster: the sentence of each, by one look at the cards."""
+    seen = census(cases[0].nodes, cases[0].pods) if cases else ()
+    return [_Waiting(case, view, seen).brief() for case in cases]
 
 
 class _Waiting:
-    def __init__(self, case: Case) -> None:
-        self.case = case
+    def __init__(self, case: Case, view: LineView, seen: Sequence[NodeSeen]) -> None:
+        self.case, self.view = case, view
+        self.seen = [each for each in seen if each.cards]
         self.uid = case.pod.metadata.uid
         self.demands = demands_of(case.pod, case.settings.dialects)
-        self.view: LineView = view_line(
-            case.nodes, case.pods, case.settings.dialects, case.now, case.settings.line.patience, case.pod
-        )
         self.place = self.view.place(self.uid)
+
+    def brief(self) -> Explanation:
+        reason, sentence, _ = self._reason(brief=True)
+        data = {"place": self.place, "line": len(self.view.line), "waited": round(self.case.waited)}
+        return Explanation(self.case.target, "waiting", reason, sentence, data=data)
 
     def explanation(self) -> Explanation:
         reason, sentence, step = self._reason()
         line = f"{ordinal(self.place)} of {len(self.view.line)} in line"
         shown = sorted(self.findings, key=self._hope)[:MOST_NODES]
-        listed = [line for each in shown for line in (each.sentence, *(f"    {card}" for card in each.cards))]
+        listed = [
+            text for each in shown for text in (each.sentence, *(f"    {card}" for card in each.cards()))
+        ]
         if len(self.findings) > MOST_NODES:
             listed.append(f"and {len(self.findings) - MOST_NODES} more nodes: -o json has them all")
         return Explanation(
@@ -105,6 +119,7 @@ class _Waiting:
                 ("line", (f"{line}, for {duration(self.case.waited)}", *self._ahead())),
                 ("nodes", tuple(listed)),
                 ("kube-scheduler says", (self.case.scheduler_says,) if self.case.scheduler_says else ()),
+                ("newest warning", (self.case.warning,) if self.case.warning else ()),
             ),
             {
                 "place": self.place,
@@ -113,6 +128,7 @@ class _Waiting:
                 "openings": list(self.openings),
                 "nodes": [each.to_json() for each in self.findings],
                 "scheduler": self.case.scheduler_says,
+                "warning": self.case.warning,
             },
         )
 
@@ -128,21 +144,23 @@ class _Waiting:
     @cached_property
     def findings(self) -> tuple[NodeFinding, ...]:
         """Nodes with cards, by name."""
-        seen = [each for each in census(self.case.nodes, self.case.pods) if each.cards]
-        verdicts = self._verdicts([each.name for each in seen])
+        verdicts = self._verdicts([each.name for each in self.seen])
         return tuple(
             NodeFinding(
                 each.node,
                 verdict,
                 obstacle(self.case.placement, each.node),
-                tuple(self._card(card) for card in each.cards),
+                partial(self._cards, each),
             )
-            for each, verdict in zip(seen, verdicts, strict=True)
+            for each, verdict in zip(self.seen, verdicts, strict=True)
         )
 
     def _verdicts(self, names_: Sequence[str]) -> list[Verdict]:
         found = scan(self.view.fleet, self.uid, self.demands, self.view.fleet.rows(names_))
         return [Verdict(each) for each in found.tolist()]
+
+    def _cards(self, node: NodeSeen) -> tuple[str, ...]:
+        return tuple(self._card(card) for card in node.cards)
 
     def _card(self, card: CardSeen) -> str:
         room = self.view.fleet.ledger(card.node).room_on(card.card.uuid)
@@ -172,7 +190,7 @@ class _Waiting:
         behind = [waiting.uid for waiting in self.view.line[self.place :]]
         return openings(self.view.fleet, self.uid, self.demands, allowed, self.case.pods, behind)
 
-    def _reason(self) -> tuple[str, str, str]:
+    def _reason(self, *, brief: bool = False) -> tuple[str, str, str]:
         """Stable word, sentence, next step."""
         all_verdicts = {each.verdict for each in self.findings}
         if not self.findings:
@@ -196,7 +214,7 @@ class _Waiting:
             return self._held()
         if Verdict.NO_ROOM in allowed:
             where = f"waiting, {ordinal(self.place)} in line"
-            return "no-room", f"{self._why(self._allowed)}: {where}", self._wait()
+            return "no-room", f"{self._why(self._allowed)}: {where}", "" if brief else self._wait()
         return self._blocked()
 
     def _why(self, findings: Sequence[NodeFinding] | None = None) -> str:
