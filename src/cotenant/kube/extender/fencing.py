@@ -1,8 +1,8 @@
 """Bringing a pod into a state that no Binding of before can change any more.
 
 A Binding is guarded by the pod's resourceVersion. One that was sent and not answered may still lie in a
-server's buffers when its sender is long dead. Changing anything in the pod makes it fail; what is then read is
-final.
+server's buffers when its sender is long dead. Changing anything in the pod makes it fail, and what is read
+then is final.
 """
 
 from __future__ import annotations
