@@ -293,7 +293,7 @@ async def test_nothing_at_all_is_a_list_too():
 async def test_a_list_that_is_asked_for_is_newer_than_the_question():
     hang = streams(end="hang")
     lists = [listing("10", pod("a", 1)), listing("20", pod("b", 15))]
-    async with watching(lists[0], hang, lists[1], streams(end="hang")) as (watcher, told, server):
+    async with watching(lists[0], hang, lists[1], streams(end="hang")) as (watcher, told, _server):
         await watcher.wait_until_synced(5)
         await watcher.relist()
         assert [each.metadata.name for each in watcher.store] == ["b"]

@@ -123,8 +123,8 @@ class Leader:
     lease: str = "cotenant-server"
     """The Lease, in the namespace above, that the leader holds."""
     duration: Annotated[float, Duration(least=9)] = 10.0
-    """A leader that has not renewed its lease for so long is followed by another. Less would leave no time for
-    a Binding between two renewals.
+    """A leader that has not renewed its lease for so long is followed by another. Less would leave no time
+    for a Binding between two renewals.
     """
 
 
