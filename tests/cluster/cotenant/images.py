@@ -7,6 +7,8 @@ from cluster.testbed import images, places, pythonimage
 from cluster.testbed.cluster import Cluster
 
 PLAYER = "localhost/player:local"
+GLIBC = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6")
+"""What comes with libc in every image that has glibc."""
 
 
 def player(cluster: Cluster) -> str:
@@ -18,7 +20,10 @@ def player(cluster: Cluster) -> str:
         }
         files: dict[str, Path | str | bytes] = {f"/usr/bin/{name}": path for name, path in tools.items()}
         files["/bin"] = "usr/bin"
-        files.update(pythonimage._shared_libraries(tools.values()))
+        libraries = pythonimage._shared_libraries(tools.values())
+        files.update(libraries)
+        for folder in {Path(path).parent for path in libraries if "libc.so" in path}:
+            files.update({str(folder / name): (folder / name).resolve() for name in GLIBC})
         archive = images.write(
             places.STATE / "player.tar",
             PLAYER,

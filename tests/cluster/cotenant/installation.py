@@ -1,6 +1,7 @@
 """Cotenant in the testbed: its objects, its servers and agent as processes, and kube-scheduler set up to ask it."""
 
 import base64
+import contextlib
 import http.client
 import json
 import ssl
@@ -17,10 +18,12 @@ from cluster.testbed.component import Component, answers
 from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.dialects.registry import Dialects
+from cotenant.hardware.standin_spec import parse_spec
 from cotenant.kube.settings import Settings
 from cotenant.kube.settings_file import read_settings
 
 from . import objects, toml
+from .accounts import amount
 from .objects import EXTENDER_ADDRESS, NAMESPACE
 
 FOLDER = places.STATE / "cotenant"
@@ -89,23 +92,38 @@ class Installation:
     def start_agent(self, node: str, simulate: str, **changes: Any) -> Component:
         """On the real node, with these simulated cards. Ready once the kubelet knows the slots and the node its cards."""
         agent = toml.over(
-            {"node": node, "simulate": simulate, "slots": f"/run/cotenant-{len(list(FOLDER.iterdir()))}"},
+            {"node": node, "simulate": simulate, "slots": f"/run/cotenant-{time.monotonic_ns()}"},
             changes,
         )
         self.agent_settings: Settings = read_settings(toml.over(self._base, {"agent": agent}), {})
         file = FOLDER / "agent.toml"
         file.write_text(toml.write(toml.over(self._base, {"agent": agent})))
         self.agent = Component("cotenant-agent", [*COTENANT, "agent", "--settings", file])
-        self.agent.ready = lambda: self._shows_cards(node)
+        sizes = [spec.model.total - spec.model.reserved for spec in parse_spec(simulate)]
+        self.agent.ready = lambda: self._shows_cards(node, sizes)
         self.agent.start()
         self.agent.wait()
         return self.agent
 
     def use_agent(self, node: str, simulate: str) -> None:
-        """Other cards than before on the same node: another agent with another folder."""
+        """Other cards than before on the same node: another agent with another folder, and none of the pods before."""
         if self.agent is not None:
+            self._clear(node)
             self.agent.stop()
         self.start_agent(node, simulate)
+
+    def _clear(self, node: str) -> None:
+        for each in self.api.items("/apis/apps/v1/deployments"):
+            meta = each["metadata"]
+            self.api.delete(f"/apis/apps/v1/namespaces/{meta['namespace']}/deployments/{meta['name']}")
+        while there := self.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}"):
+            for each in there:
+                meta = each["metadata"]
+                with contextlib.suppress(Refused):
+                    self.api.delete(
+                        f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", gracePeriodSeconds=1
+                    )
+            time.sleep(0.5)
 
     def standin(self) -> Path:
         """The file that all who use the agent's simulated cards share."""
@@ -175,6 +193,9 @@ class Installation:
         self.control_plane.schedule_with(
             profiles=[{"schedulerName": "default-scheduler"}, {"schedulerName": "cotenant"}],
             percentageOfNodesToScore=100,
+            # Who was refused by a server that was away is tried again soon after it is back.
+            podInitialBackoffSeconds=1,
+            podMaxBackoffSeconds=2,
             extenders=[extender],
         )
 
@@ -246,16 +267,19 @@ class Installation:
     def _told_ready(self) -> set[str]:
         return self._endpoints(self.settings.webhook.service)
 
-    def _shows_cards(self, node: str) -> bool:
+    def _shows_cards(self, node: str, sizes: Sequence[int]) -> bool:
+        """By the agent's own word, and by the node: an earlier agent's cards may still be shown there."""
+        connection = http.client.HTTPSConnection("127.0.0.1", AGENT_PORT, context=_unverified(), timeout=2)
         try:
+            if not answers(connection, "/readyz")():
+                return False
             found = self.api.get(f"/api/v1/nodes/{node}")
         except (Refused, *LOST):
             return False
         told = json.loads(found["metadata"].get("annotations", {}).get("cotenant.dev/gpus", "{}"))
         allocatable = found["status"]["allocatable"]
-        return bool(
-            told.get("cards")
-            and allocatable.get("cotenant.dev/gpu-memory", "0") != "0"
+        return [card["memory"] for card in told.get("cards", ())] == list(sizes) and (
+            amount(allocatable.get("cotenant.dev/gpu-memory", "0")) == sum(sizes)
             and allocatable.get("cotenant.dev/gpu-slot", "0") != "0"
         )
 
