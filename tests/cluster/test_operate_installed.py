@@ -1,0 +1,50 @@
+"""The commands on a cluster as people install it: servers, agent and scheduler are pods, and a kubelet is real."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import installed
+from cluster.cotenant.commands import Commands
+from cluster.cotenant.manifests import container, pod, pods_of, running
+from cluster.testbed.cluster import Cluster
+
+from cotenant.hardware import slots
+
+SLOTS = Path("/run/cotenant/slots")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed(cluster: Cluster) -> Iterator[None]:
+    installed.prepare(cluster)
+    with installed.service_proxy(cluster), installed.by_helm(cluster):
+        yield
+
+
+@pytest.mark.timeout(400)
+def test_all_is_well_and_a_limit_that_was_changed_on_the_node_is_found(
+    cluster: Cluster, namespace: str, tmp_path: Path
+):
+    commands = Commands(cluster.control_plane)
+    body = pod("tenant", container(image=installed.IMAGE, program="tenant.py", memory="2Gi"))
+    cluster.api.create(pods_of(namespace), body)
+    running(cluster.api, namespace, "tenant", 180)
+
+    done = commands.as_plugin(tmp_path, "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    table = commands.says("status", cluster.node.name)
+    assert "2/160" in table
+    (said,) = commands.json("explain", "tenant", "-n", namespace)
+    assert (said["state"], said["enforcer"], said["mode"]) == ("running", "shim", "enforce")
+    assert said["modeFrom"] == "the agent's default"
+
+    (share,) = said["grant"][0]["gpus"]
+    (slot,) = [each for each in SLOTS.iterdir() if (each / "owner.json").exists()]
+    slots.set_limits(slot / "folder", {share["uuid"]: 3 * 2**30})
+    found = json.loads(commands.run("doctor", "--cluster", "-o", "json").stdout)["findings"]
+    assert [each["kind"] for each in found] == ["limit-differs"]
+    assert "was granted 2Gi" in found[0]["found"]
+    assert "is limited to 3Gi" in found[0]["found"]
+    slots.set_limits(slot / "folder", {share["uuid"]: 2 * 2**30})
+    assert commands.run("doctor", "--cluster").returncode == 0
