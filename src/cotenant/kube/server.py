@@ -37,6 +37,7 @@ from cotenant.kube.extender.fencing import fence_all
 from cotenant.kube.extender.keeping import FleetKeeper
 from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.serving import Extender
+from cotenant.kube.extender.state import state
 from cotenant.kube.extender.telling import Teller
 from cotenant.kube.lease import Election, LeaseSettings
 from cotenant.kube.objects import Node, Pod
@@ -151,7 +152,9 @@ class Server:
     async def _listen(self, runners: list[web.AppRunner]) -> None:
         await self.certificates.wait_until_ready()
         checks = {"certificates": lambda: self.certificates.ready}
-        webhook = webhook_runner(webhook_app(self.settings, self.settings.dialects, self.registry, checks))
+        app = webhook_app(self.settings, self.settings.dialects, self.registry, checks)
+        app.router.add_get("/state", self._show_state)
+        webhook = webhook_runner(app)
         extender = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
         plain = bool(self.settings.server.address) and ip_address(self.settings.server.address).is_loopback
         for runner, port, context in (
@@ -172,6 +175,11 @@ class Server:
             except OSError as error:
                 raise CotenantError(f"port {port}: it cannot be listened on: {error.strerror}") from None
         log.info("listening on %s", self.address)
+
+    async def _show_state(self, _: web.Request) -> web.Response:
+        """For whoever compares the ledger with the grants that the API server knows."""
+        body = state(self.fleet, leads=self.not_ready() is None)
+        return web.Response(body=body, content_type="application/json")
 
     def _mutual(self) -> ssl.SSLContext:
         return self.certificates.server_context(client_certificates=True)
