@@ -12,12 +12,14 @@ from cotenant.dialects import names
 from cotenant.kube import certificate_set
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.certificate_set import Wanted
+from cotenant.kube.extender.state import state
 from cotenant.kube.objects import Generic, Lease, Meta
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.findings import findings
 from cotenant.kube.operating.doctor.server_checks import POLICIES
 from cotenant.kube.operating.installed import Installed
+from cotenant.kube.operating.line_view import fleet_of
 from cotenant.kube.settings import Settings
 
 SETTINGS = Settings()
@@ -306,3 +308,28 @@ def test_slots_that_differ_from_grants():
 def test_what_could_not_be_read_is_said():
     (finding,) = found(unread=("secret cotenant-certificates: not allowed",), certificates=None)
     assert finding.kind == "not-looked-at"
+
+
+A = {"node": "n1", "gpus": {card_of("n1", 0): 8 * GI}}
+
+
+@pytest.mark.parametrize(
+    ("charged", "kind"),
+    [
+        ({uid_of("team/a"): A}, []),
+        ({uid_of("team/a"): A, "uid-of-nobody": A}, ["charge-leaked"]),
+        ({}, ["charge-missing"]),
+        ({uid_of("team/a"): {**A, "node": "n2"}}, ["charge-differs"]),
+        ({uid_of("team/a"): {**A, "gpus": {card_of("n1", 0): GI}}}, ["charge-differs"]),
+    ],
+)
+def test_the_leaders_ledger_differs_from_the_grants(charged, kind):
+    assert kinds(ledgers={"server-1": {"leads": True, "charged": charged}}) == kind
+    assert kinds(ledgers={"server-1": {"leads": False, "charged": charged}}) == [], "only the leader's counts"
+
+
+def test_the_ledger_is_told_as_it_is_compared():
+    fleet = fleet_of(WELL.nodes, WELL.pods)
+    told = msgspec.json.decode(state(fleet, leads=True))
+    assert kinds(ledgers={"server-1": told}) == []
+    assert kinds(ledgers={"server-1": told, "server-2": told}) == ["two-lead"]

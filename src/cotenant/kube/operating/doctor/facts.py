@@ -70,6 +70,8 @@ class Facts:
     """KubeSchedulerConfigurations found in ConfigMaps, by where they stand."""
     states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What agents tell of their slots, by node."""
+    ledgers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What servers tell of their ledgers, by the names of their pods."""
     version: str = ""
     """Of the program that examines."""
     unread: tuple[str, ...] = ()

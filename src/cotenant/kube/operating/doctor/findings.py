@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from cotenant.kube.operating.doctor import grant_checks, node_checks, server_checks, slot_checks
+from cotenant.kube.operating.doctor import (
+    grant_checks,
+    ledger_checks,
+    node_checks,
+    server_checks,
+    slot_checks,
+)
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 
@@ -22,6 +28,8 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     grant_checks.early,
     grant_checks.without_grant,
     grant_checks.card_gone,
+    ledger_checks.leaders,
+    ledger_checks.ledger,
     node_checks.annotation,
     node_checks.capacity,
     node_checks.agents,

@@ -13,10 +13,9 @@ from cotenant.kube.certificate_keeper import SECRET
 from cotenant.kube.client import Client, Listing, Selection
 from cotenant.kube.errors import KubeError, NotFound, Unreachable
 from cotenant.kube.objects import Generic, Lease, Secret
-from cotenant.kube.operating.doctor.facts import Facts, ImagePod
+from cotenant.kube.operating.doctor.facts import COMPONENT, Facts, ImagePod
 from cotenant.kube.operating.installed import find_installed
 from cotenant.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS, Resource
-from cotenant.kube.settings import Settings
 
 T = TypeVar("T")
 _GROUP = "admissionregistration.k8s.io"
@@ -64,6 +63,8 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         for each in images or ()
         if each.metadata.namespace == space and each.metadata.labels.get(_NAME) == "cotenant"
     )
+    agents = await _states(client, own, "agent", settings.agent.port)
+    servers = await _states(client, own, "server", settings.webhook.port)
     return Facts(
         now=now,
         installed=installed,
@@ -79,7 +80,8 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         policies=None if policies is None else {each["metadata"]["name"]: each for each in policies},
         bindings=None if bindings is None else {each["metadata"]["name"]: each for each in bindings},
         schedulers=dict(_schedulers(maps or ())),
-        states=await _states(client, own, settings),
+        states={pod.spec.node_name: told for pod, told in agents},
+        ledgers={pod.metadata.name: told for pod, told in servers},
         version=version,
         unread=tuple(dict.fromkeys([*reader.unread, *([installed.trouble] if installed.trouble else [])])),
     )
@@ -128,18 +130,20 @@ def _schedulers(maps: Any) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield f"configmap {each.metadata.namespace}/{each.metadata.name}: {key}", document
 
 
-async def _states(client: Client, own: tuple[ImagePod, ...], settings: Settings) -> dict[str, dict[str, Any]]:
-    """Of the agents that tell; through the API server, so that no other way to the nodes is needed."""
+async def _states(
+    client: Client, own: tuple[ImagePod, ...], component: str, port: int
+) -> list[tuple[ImagePod, dict[str, Any]]]:
+    """Of those that tell; through the API server, so that no other way to them is needed."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
-    async def ask(pod: ImagePod) -> tuple[str, dict[str, Any]] | None:
+    async def ask(pod: ImagePod) -> tuple[ImagePod, dict[str, Any]] | None:
         meta = pod.metadata
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/https:{meta.name}:{settings.agent.port}/proxy/state"
+        path = f"/api/v1/namespaces/{meta.namespace}/pods/https:{meta.name}:{port}/proxy/state"
         async with turn:
             try:
-                return pod.spec.node_name, await client.get_path(path, dict, within=_STATE_TIMEOUT)
+                return pod, await client.get_path(path, dict, within=_STATE_TIMEOUT)
             except KubeError:
                 return None  # that it is not ready, or its pod is not there, is found elsewhere
 
-    agents = [each for each in own if each.metadata.labels.get("app.kubernetes.io/component") == "agent"]
-    return dict(found for found in await asyncio.gather(*map(ask, agents)) if found is not None)
+    asked = [each for each in own if each.metadata.labels.get(COMPONENT) == component]
+    return [found for found in await asyncio.gather(*map(ask, asked)) if found is not None]
