@@ -270,3 +270,33 @@ def test_the_whole_line_is_told_by_one_look_with_the_same_words():
     for each, told in zip(waiting, brief, strict=True):
         whole = explain_pod(Case(each, now, nodes=nodes, pods=pods))
         assert (told.reason, told.sentence) == (whole.reason, whole.sentence)
+
+
+def test_a_node_that_cannot_be_understood_makes_no_card_gone():
+    damaged = node("n1", [80 * GI], annotations={names.GPUS: "{"})
+    said = explained(pod("p", GI, on="n1"), [damaged])
+    assert (said.state, said.reason) == ("running", "")
+    assert said.data["enforcer"] == "unknown"
+    assert said.sections[0][1] == (f"main: 1Gi on {card_of('n1', 0)}",)
+
+
+def test_of_several_held_cards_one_with_room_is_named():
+    others = [
+        pod("a", 80 * GI, on="n1", cards=(0,)),
+        pod("b", 40 * GI, on="n1", cards=(1,)),
+        pod("pair", 160 * GI, age=300, waits=REFUSED, annotations={names.gpu_count("main"): "2"}),
+    ]
+    said = explained(pod("small", 10 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI] * 2)], others)
+    assert said.reason == "held"
+    assert "GPU 1 of n1 has room but is held for team/pair" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("resource", "step"),
+    [(names.GPU_SLOT, "clients_per_gpu"), (names.GPU_MEMORY, "doctor"), ("cpu", "describe")],
+)
+def test_what_the_scheduler_counts_besides_cards_has_a_step_of_its_own(resource, step):
+    says = f"0/1 nodes are available: 1 Insufficient {resource}."
+    said = explained(pod("p", GI, waits=says), [node("n1", [80 * GI])])
+    assert said.reason == "not-the-gpus"
+    assert step in said.step

@@ -11,12 +11,15 @@ from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant, SlotGrant
 from cotenant.dialects.wishes import Mode
-from cotenant.kube.node_gpus import NONE, GpusUnreadable, NodeCard, NodeGpus, read_gpus
+from cotenant.kube.node_gpus import GpusUnreadable, NodeCard, NodeGpus, read_gpus
 from cotenant.kube.objects import Node
 from cotenant.kube.operating.case import Case
 from cotenant.kube.operating.eligibility import ANYWHERE, obstacle
 from cotenant.kube.operating.explanation import Explanation
 from cotenant.kube.pods import grant_of, is_mirror
+
+Cards = Mapping[str, NodeCard] | None
+"""Of the pod's node, by UUID; None if they are not known."""
 
 _MEANS = {
     "enforce": "memory beyond the limit is refused",
@@ -92,15 +95,17 @@ def _without_grant(case: Case, why: str, step: str) -> Explanation:
 def _granted(case: Case, grant: PodGrant) -> Explanation:
     pod, node = case.pod, case.node(case.pod.spec.node_name)
     told = _told(node)
-    cards = {card.uuid: card for card in told.cards}
+    cards = {card.uuid: card for card in told.cards} if told is not None else None
     mode = mode_of(pod.metadata.annotations, case.labels, case.settings.agent.mode)
     granted = tuple(_slot(slot, cards) for slot in grant.slots)
+    enforcer = told.enforcer if told is not None else "unknown"
     where = pod.spec.node_name
     state, reason, sentence, step = _state(case, node, f"{_sum(grant)} on {where}")
     if state == "running":
-        sentence += f": {_ENFORCED.get(told.enforcer, told.enforcer)}, {mode.mode} by {mode.source}"
-    gone = [share.uuid for slot in grant.slots for share in slot.shares if share.uuid not in cards]
-    if gone and node is not None:
+        sentence += f": {_ENFORCED.get(enforcer, 'limited')}, {mode.mode} by {mode.source}"
+    shares = [share for slot in grant.slots for share in slot.shares]
+    gone = [share.uuid for share in shares if cards is not None and share.uuid not in cards]
+    if gone:
         reason, sentence = "card-gone", f"{sentence}; {where} shows {', '.join(gone)} no more"
         step = f"kubectl delete pod {case.flags}, and it is granted another card"
     return Explanation(
@@ -116,10 +121,10 @@ def _granted(case: Case, grant: PodGrant) -> Explanation:
         {
             "node": where,
             "grant": [_slot_json(slot, cards) for slot in grant.slots],
-            "enforcer": told.enforcer,
+            "enforcer": enforcer,
             "mode": mode.mode,
             "modeFrom": mode.source,
-            "computeEnforced": told.mps,
+            "computeEnforced": told.mps if told is not None else None,
         },
     )
 
@@ -173,13 +178,14 @@ def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, st
     return "running", "", f"it runs with {holds}", ""
 
 
-def _told(node: Node | None) -> NodeGpus:
+def _told(node: Node | None) -> NodeGpus | None:
+    """None if the node is not there, may not be seen, or cannot be understood."""
     if node is None:
-        return NONE
+        return None
     try:
         return read_gpus(node.metadata.annotations.get(names.GPUS))
     except GpusUnreadable:
-        return NONE
+        return None
 
 
 def _sum(grant: PodGrant) -> str:
@@ -190,40 +196,46 @@ def _sum(grant: PodGrant) -> str:
     return " and ".join([*parts, *([f"{format_bytes(memory)} of GPU memory"] if memory else [])])
 
 
-def _slot(slot: SlotGrant, cards: Mapping[str, NodeCard]) -> str:
+def _slot(slot: SlotGrant, cards: Cards) -> str:
     before = f" (and before it {', '.join(slot.init)})" if slot.init else ""
     who = f"{slot.container}{before}"
-    return f"{who}: {', '.join(_share(share, cards.get(share.uuid)) for share in slot.shares)}"
+    return f"{who}: {', '.join(_share(share, cards) for share in slot.shares)}"
 
 
-def _share(share: Share, card: NodeCard | None) -> str:
+def _share(share: Share, cards: Cards) -> str:
     amount = "the whole of" if share.whole else f"{format_bytes(share.memory)} on"
-    which = f"GPU {card.index} ({share.uuid}, {card.model})" if card else f"{share.uuid}, which is not there"
     compute = f" and {share.compute}% of its compute" if share.compute else ""
-    sick = f", which is sick: {card.problem}" if card is not None and card.problem is not None else ""
-    return f"{amount} {which}{compute}{sick}"
+    if cards is None:
+        return f"{amount} {share.uuid}{compute}"
+    card = cards.get(share.uuid)
+    if card is None:
+        return f"{amount} {share.uuid}, which is not there{compute}"
+    sick = f", which is sick: {card.problem}" if card.problem is not None else ""
+    return f"{amount} GPU {card.index} ({share.uuid}, {card.model}){compute}{sick}"
 
 
-def _limits(grant: PodGrant, told: NodeGpus, mode: ModeFound) -> tuple[str, ...]:
+def _limits(grant: PodGrant, told: NodeGpus | None, mode: ModeFound) -> tuple[str, ...]:
     means = _MEANS.get(mode.mode, "the agent starts no container")
     lines = [
-        f"memory: {_ENFORCERS.get(told.enforcer, told.enforcer)}",
+        f"memory: {_ENFORCERS.get(told.enforcer, told.enforcer) if told else 'its node does not tell'}",
         f"at the limit: {mode.mode} ({means}), by {mode.source}",
     ]
     if any(share.compute for slot in grant.slots for share in slot.shares):
-        lines.append(f"compute: {'enforced by MPS' if told.mps else 'not enforced: no MPS on the node'}")
+        enforced = told is not None and told.mps
+        lines.append(f"compute: {'enforced by MPS' if enforced else 'not enforced: no MPS on the node'}")
     return tuple(lines)
 
 
-def _slot_json(slot: SlotGrant, cards: Mapping[str, NodeCard]) -> dict[str, Any]:
+def _slot_json(slot: SlotGrant, cards: Cards) -> dict[str, Any]:
+    known = cards or {}
     return {
         "container": slot.container,
         "initContainers": list(slot.init),
         "gpus": [
             {
                 **share.to_json(),
-                "index": cards[share.uuid].index if share.uuid in cards else None,
-                "model": cards[share.uuid].model if share.uuid in cards else None,
+                "index": known[share.uuid].index if share.uuid in known else None,
+                "model": known[share.uuid].model if share.uuid in known else None,
             }
             for share in slot.shares
         ],

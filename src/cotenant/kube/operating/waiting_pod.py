@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Room
 from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
@@ -234,9 +235,7 @@ class _Waiting:
 
     def _held(self) -> tuple[str, str, str]:
         finding = next(each for each in self._allowed if each.verdict is Verdict.HELD)
-        cards = self.view.fleet.ledger(finding.name).gpus
-        held = [(gpu, holder) for gpu in cards if (holder := self.view.holder_of(finding.name, gpu.uuid))]
-        gpu, holder = held[0]
+        gpu, holder = self._held_card(finding.name)
         asked = self._why(self._allowed).partition(" asked,")[0]
         sentence = (
             f"{asked} asked, {gpu} of {finding.name} has room but is held for {self._line_name(holder)}: "
@@ -248,6 +247,17 @@ class _Waiting:
             f"what the other waits for tells: cotenant explain -n {first.namespace} {first.name}"
         )
         return "held", sentence, step
+
+    def _held_card(self, node: str) -> tuple[GPU, str]:
+        """One that has room for it, if there is one, and for whom it is held."""
+        ledger = self.view.fleet.ledger(node)
+        held = [
+            (gpu, holder)
+            for gpu in ledger.gpus
+            if (holder := self.view.holder_of(node, gpu.uuid)) is not None and holder != self.uid
+        ]
+        roomy = [each for each in held if any(ledger.room_on(each[0].uuid).fits(one) for one in self.demands)]
+        return (roomy or held)[0]
 
     def _line_name(self, uid: str) -> str:
         waiting = next(each for each in self.view.line if each.uid == uid)
@@ -272,7 +282,7 @@ class _Waiting:
             return (
                 "not-the-gpus",
                 f"there is room on the GPUs of {node}, and kube-scheduler has another reason: {says}",
-                f"kubectl describe pod {self.case.flags}",
+                self._other_reason(says),
             )
         if not says and self.case.waited > SOON:
             waited = duration(self.case.waited)
@@ -282,6 +292,15 @@ class _Waiting:
                 f"see whether a scheduler of the name {scheduler} runs: cotenant doctor --cluster",
             )
         return "being-placed", f"there is room on {node}: it is about to be placed", "look again in a moment"
+
+    def _other_reason(self, says: str) -> str:
+        if names.GPU_SLOT in says:
+            return "the nodes' slots are used up: end pods, or raise agent.clients_per_gpu in the settings"
+        if names.DOMAIN in says:
+            return (
+                "look again in a moment; if it stays, cotenant doctor --cluster compares capacity with cards"
+            )
+        return f"kubectl describe pod {self.case.flags}"
 
     def _blocked(self) -> tuple[str, str, str]:
         """Whatever cards there are for it are on nodes that it may not go to."""

@@ -25,7 +25,7 @@ def leaders(facts: Facts) -> Iterator[Finding]:
 
 
 def ledger(facts: Facts) -> Iterator[Finding]:
-    """A bind under way is charged before it is seen: hence a second look, after which this must still be so."""
+    """A bind under way is charged before it is seen: only what a second look finds too is told."""
     known, names_ = _granted(facts), {pod.metadata.uid: pod for pod in facts.pods}
     for server, told in facts.ledgers.items():
         if not told.get("leads"):

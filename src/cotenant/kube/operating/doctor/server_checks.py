@@ -94,12 +94,13 @@ def certificate(facts: Facts) -> Iterator[Finding]:
         ("scheduler", kept.scheduler),
         ("authority", kept.authority),
     ):
-        problem = _problem(what, pair.certificate, kept, facts)
+        late = _is_late(what, pair.certificate, facts)
+        problem = _problem(what, pair.certificate, kept, facts) or late
         if problem is not None:
             yield Finding(
                 "certificate",
                 f"{target}: {what}",
-                ERROR if "left" not in problem else WARNING,
+                WARNING if problem is late else ERROR,
                 f"the {what} certificate in the {target} {problem}",
                 "the API server or kube-scheduler is refused, or will be",
                 "the server renews it by itself: if it runs and this stays, look at its log",
@@ -117,10 +118,17 @@ def _problem(what: str, pem: bytes, kept: CertificateSet, facts: Facts) -> str |
         return f"is not good before {term.begins}"
     if what != "authority" and not is_signed(pem, kept.bundle):
         return "is not signed by the authority beside it"
-    left = (term.ends - facts.now) / (term.ends - term.begins)
-    if what != "authority" and left < _LATE:
-        return f"has only {term.ends - facts.now} left and is not renewed"
     return None
+
+
+def _is_late(what: str, pem: bytes, facts: Facts) -> str | None:
+    """An authority has a successor long before its end."""
+    found = certificates.read(pem)
+    if found is None or what == "authority":
+        return None
+    term = certificates.term(found)
+    left = (term.ends - facts.now) / (term.ends - term.begins)
+    return f"has only {term.ends - facts.now} left and is not renewed" if left < _LATE else None
 
 
 def webhook(facts: Facts) -> Iterator[Finding]:
