@@ -122,7 +122,7 @@ def test_a_pod_that_fits_is_told_where_room_is() -> None:
     assert told(fleet, gib(4)) == "4Gi asked, there is room on 1 of 2 nodes with GPUs"
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(fleets(), pods)
 def test_there_is_a_sentence_for_everything(fleet: Fleet, demands: list[Demand]) -> None:
     sentence = told(fleet, *demands)

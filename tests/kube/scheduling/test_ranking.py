@@ -45,6 +45,21 @@ def test_frag_keeps_whole_cards_for_those_who_want_them() -> None:
     assert scored(fleet, gib(2)) == {"n0": 10, "n1": 9}
 
 
+def test_what_is_left_counts_on_the_card_that_the_policy_takes() -> None:
+    """The first node has a tighter card, but a whole one, which frag would not take."""
+    fleet = fleet_of([(14, 16), (5, 5)], [(9, 16)])
+    fleet.typical = ((1, Demand(whole=1)),)
+    assert scored(fleet, gib(4)) == {"n0": 9, "n1": 10}
+    assert scored(fleet, gib(4, placement="binpack")) == {"n0": 10, "n1": 9}
+
+
+def test_what_a_demand_for_two_cards_loses_is_counted_without_what_is_taken() -> None:
+    """After it 12 of 20Gi are lost to pairs on the first node (1.2 cards), 52 of 60Gi on the second (1.3)."""
+    fleet = fleet_of([(10, 10), (10, 10)], [(40, 40), (20, 20)])
+    fleet.typical = ((1, Demand(whole=2)),)
+    assert scored(fleet, gib(8)) == {"n0": 10, "n1": 9}
+
+
 def test_of_equal_cards_the_fuller_node_is_taken_and_then_the_first() -> None:
     fleet = fleet_of([(16, 16), (16, 16)], [(16, 16), (2, 16)], [(16, 16), (2, 16)])
     assert [node for node, score in scored(fleet, Demand(whole=1)).items() if score == 10] == ["n1"]
@@ -109,7 +124,7 @@ def check(fleet: Fleet, asked: list[Demand], keys: dict[str, tuple[float, ...] |
     assert all(found[node] == 0 for node in keys if node not in fitting)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(fleets(most=6), demands(most=1), typicals)
 def test_nodes_are_ranked_by_what_the_core_would_choose_on_each(
     fleet: Fleet, demand: Demand, typical: Typical
@@ -147,7 +162,7 @@ def several_key(
     return (*((figure,) if placement == "frag" else ()), left, size, free)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=60)
 @given(
     fleets(most=6),
     st.lists(demands(), min_size=1, max_size=3),

@@ -112,6 +112,24 @@ def test_who_comes_first_takes_the_room_and_the_card_that_one_behind_holds() -> 
     assert at(fleet, 99, big, huge).holds == {"huge": ("n0", ("n0-0",))}
 
 
+def test_what_one_was_told_of_a_card_is_not_told_to_the_next_when_its_holder_stands_between_them() -> None:
+    fleet = fleet_of([(4, 16)])
+    fleet.hold("holder", "n0", ["n0-0"])
+    elsewhere = waiting("elsewhere", gib(4), priority=9, only=[7])
+    holder, after = waiting("holder", gib(8), priority=5), waiting("after", gib(4))
+    assert at(fleet, 99, elsewhere, after).wake == ("after",)
+    served = at(fleet, 99, elsewhere, holder, after)
+    assert served.wake == ()
+    assert served.holds == {"holder": ("n0", ("n0-0",))}
+
+
+def test_what_one_lets_go_is_there_for_the_next_with_the_same_demand() -> None:
+    fleet = fleet_of([(4, 16)])
+    fleet.hold("moved", "n0", ["n0-0"])
+    moved = waiting("moved", gib(4), priority=5, only=[7])
+    assert at(fleet, 99, moved, waiting("after", gib(4))).wake == ("after",)
+
+
 def test_holds_of_pods_that_no_longer_wait_are_lifted() -> None:
     fleet = fleet_of([(4, 16)])
     fleet.hold("gone", "n0", ["n0-0"])
@@ -156,15 +174,16 @@ def test_an_empty_line_and_an_empty_cluster_are_served() -> None:
 @st.composite
 def lines(draw: st.DrawFn) -> tuple[Fleet, list[Waiting]]:
     fleet = draw(fleets(most=3))
+    kinds = draw(st.lists(st.lists(demands(), min_size=1, max_size=2).map(tuple), min_size=1, max_size=2))
     line = [
         Waiting(
             uid,
-            tuple(draw(st.lists(demands(), min_size=1, max_size=2))),
+            draw(st.sampled_from(kinds)),
             draw(st.integers(0, 2)),
             draw(st.integers(0, 100)),
             draw(st.none() | st.lists(st.booleans(), max_size=3).map(lambda row: np.array(row, np.bool_))),
         )
-        for uid in ["me", "n0-waiting", "n1-waiting", "w0", "w1"][: draw(st.integers(1, 5))]
+        for uid in ["me", "n0-waiting", "n1-waiting", "w0", "w1", "w2", "w3"][: draw(st.integers(1, 7))]
     ]
     return fleet, line
 
@@ -210,7 +229,7 @@ def charge(ledger: Ledger, one: Waiting, cards: tuple[str, ...]) -> None:
     assert not left
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=200)
 @given(lines(), st.booleans(), st.data())
 def test_the_line_is_served_in_order_and_no_room_twice(
     situation: tuple[Fleet, list[Waiting]], quick: bool, data: st.DataObject
