@@ -264,7 +264,7 @@ def test_the_whole_line_is_told_by_one_look_with_the_same_words():
     waiting = [pod(f"w{number}", (20 + number) * GI, age=50 - number, waits=REFUSED) for number in range(3)]
     pods = (full, *waiting)
     now = NOW.timestamp()
-    view = view_line(nodes, pods, Settings().dialects, now, 60)
+    view = view_line(nodes, pods, Settings(), now)
     brief = explain_briefly([Case(each, now, nodes=nodes, pods=pods) for each in waiting], view)
     assert [each.data["place"] for each in brief] == [1, 2, 3]
     for each, told in zip(waiting, brief, strict=True):
@@ -300,3 +300,22 @@ def test_what_the_scheduler_counts_besides_cards_has_a_step_of_its_own(resource,
     said = explained(pod("p", GI, waits=says), [node("n1", [80 * GI])])
     assert said.reason == "not-the-gpus"
     assert step in said.step
+
+
+def test_nobody_ahead_is_taken_to_go_to_a_node_that_is_cordoned():
+    nodes = [node("n1", [80 * GI]), node("n2", [80 * GI], unschedulable=True)]
+    others = [pod("a", 60 * GI, on="n1"), pod("big", 70 * GI, age=300, waits=REFUSED)]
+    said = explained(pod("small", 10 * GI, age=20, waits=REFUSED), nodes, others)
+    assert said.reason == "held"
+    assert "held for team/big" in said.sentence
+
+
+def test_whose_turn_comes_first_is_said_where_no_end_helps():
+    others = [pod("a", 75 * GI, on="n1"), pod("big", 70 * GI, age=300, waits=REFUSED)]
+    said = explained(
+        pod("p", 30 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI] * 2, drained=(1,))], others
+    )
+    assert said.reason == "no-room"
+    assert said.step == (
+        "wait: team/big is served first; it would fit if GPU 1 of n1 were not drained: cotenant undrain n1/1"
+    )

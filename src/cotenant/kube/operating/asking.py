@@ -65,7 +65,7 @@ async def explain_line(client: Client, namespace: str | None, now: float) -> lis
     if cluster.seen is None:
         raise NotExplained("the line is everybody's: listing it needs the right to list nodes and pods")
     settings, seen = cluster.installed.settings, cluster.seen
-    view = view_line(seen.nodes, seen.pods, settings.dialects, now, settings.line.patience)
+    view = view_line(seen.nodes, seen.pods, settings, now)
     waiting = [view.pods[each.uid] for each in view.line]
     wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}][:MOST_LISTED]
     cases = [Case(pod, now, nodes=seen.nodes, pods=seen.pods, settings=settings) for pod in wanted]

@@ -15,9 +15,12 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.node_gpus import GpusUnreadable, gpus_of_node
 from cotenant.kube.objects import Node, Pod
 from cotenant.kube.operating.census import readable_grant
+from cotenant.kube.operating.eligibility import ANYWHERE, Placement, obstacle
 from cotenant.kube.pods import demand_of, has_ended
+from cotenant.kube.scheduling.eligible import only
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
+from cotenant.kube.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -63,31 +66,48 @@ def fleet_of(nodes: Iterable[Node], pods: Iterable[Pod]) -> Fleet:
 
 
 def view_line(
-    nodes: Iterable[Node],
+    nodes: Sequence[Node],
     pods: Sequence[Pod],
-    dialects: Dialects,
+    settings: Settings,
     now: float,
-    patience: float,
     asked: Pod | None = None,
+    placement: Placement = ANYWHERE,
 ) -> LineView:
-    """`asked` is in it even if no scheduler has refused it yet."""
+    """`asked` is in it even if no scheduler has refused it yet, and goes where its `placement` allows. Of the
+    others only this is known: nobody goes to a node that is cordoned or not Ready.
+    """
     fleet = fleet_of(nodes, pods)
     own = asked.metadata.uid if asked is not None else None
     there = {pod.metadata.uid: pod for pod in pods if is_unschedulable(pod) or pod.metadata.uid == own}
-    waiting = [made for pod in there.values() if waits(pod) and (made := _waiting(pod, dialects, now))]
-    served = serve(fleet, waiting, now, patience)
+    usable = [node.metadata.name for node in nodes if not _is_closed(node)]
+    wished = [node.metadata.name for node in nodes if obstacle(placement, node) is None]
+    anybody, chosen = only(fleet, fleet.rows(usable)), only(fleet, fleet.rows(wished))
+    waiting = [
+        Waiting(
+            uid,
+            demands,
+            pod.spec.priority,
+            since=_refused_at(pod, _created(pod, now)),
+            eligible=chosen if uid == own else anybody,
+            created=_created(pod, now),
+        )
+        for uid, pod in there.items()
+        if waits(pod) and (demands := demands_of(pod, settings.dialects))
+    ]
+    served = serve(fleet, waiting, now, settings.line.patience)
     for uid, (node, cards) in served.holds.items():
         fleet.hold(uid, node, cards)
     return LineView(fleet, tuple(order(waiting)), served, there)
 
 
-def _waiting(pod: Pod, dialects: Dialects, now: float) -> Waiting | None:
-    demands = demands_of(pod, dialects)
-    if not demands:
-        return None
+def _is_closed(node: Node) -> bool:
+    found = obstacle(ANYWHERE, node)
+    return found is not None and found.kind in {"not-ready", "cordoned"}
+
+
+def _created(pod: Pod, now: float) -> float:
     created = pod.metadata.creation_timestamp
-    made = created.timestamp() if created is not None else now
-    return Waiting(pod.metadata.uid, demands, pod.spec.priority, since=_refused_at(pod, made), created=made)
+    return created.timestamp() if created is not None else now
 
 
 def _refused_at(pod: Pod, made: float) -> float:

@@ -76,8 +76,7 @@ class NodeFinding:
 
 def explain_waiting(case: Case) -> Explanation:
     """Of a pod that no scheduler has bound, and that asks for GPU."""
-    settings = case.settings
-    view = view_line(case.nodes, case.pods, settings.dialects, case.now, settings.line.patience, case.pod)
+    view = view_line(case.nodes, case.pods, case.settings, case.now, case.pod, case.placement)
     return _Waiting(case, view, census(case.nodes, case.pods)).explanation()
 
 
@@ -229,9 +228,12 @@ class _Waiting:
         return f"correct the annotation {which} and create the pod anew, or add a node with such a card"
 
     def _wait(self) -> str:
-        if not self.openings:
-            return "wait: it is placed as soon as there is room"
-        return f"wait: it is placed by itself {self.openings[0]}"
+        ends = [each for each in self.openings if each.startswith("when ")]
+        if ends:
+            return f"wait: it is placed by itself {ends[0]}"
+        ahead = [self.view.name(uid) for uid in self.view.served.holds if uid != self.uid]
+        wait = f"wait: {ahead[0]} is served first" if ahead else "wait: it is placed as soon as there is room"
+        return f"{wait}; it would fit {self.openings[0]}" if self.openings else wait
 
     def _held(self) -> tuple[str, str, str]:
         finding = next(each for each in self._allowed if each.verdict is Verdict.HELD)
