@@ -7,6 +7,10 @@ leaderElection:
   resourceNamespace: {{ .Release.Namespace }}
 # The extender sees every node; of a sample it might miss the only one that fits.
 percentageOfNodesToScore: 100
+# A pod that met a server that was away is tried again soon after it is back; the default would be 10 seconds.
+# Pods that find no room do not come by themselves but are called, so this makes nobody ask more often.
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 2
 profiles:
   - schedulerName: {{ .Values.settings.admission.scheduler }}
 extenders:
