@@ -75,7 +75,7 @@ def test_nothing_is_over_granted_or_left_charged_and_room_reaches_those_who_wait
 def _report(auditor: Auditor, traffic: Traffic, chaos: Chaos) -> None:
     print(
         f"\nchaos, seed {SEED}: {traffic.created} pods created, {traffic.deleted} deleted, {auditor.bound} bound; "
-        f"{auditor.events} events seen; {len(auditor.violations)} cards over-granted; {len(chaos.faults)} faults: "
+        f"{auditor.events} events seen; {len(auditor.violations)} cards over-granted; {chaos.struck} faults: "
         f"{'; '.join(chaos.faults)}"
     )
     for name, waits in (("waited for room", auditor.waits), ("found room", auditor.at_once)):
@@ -84,6 +84,11 @@ def _report(auditor: Auditor, traffic: Traffic, chaos: Chaos) -> None:
             f"in {chaos.calm_seconds:.0f} s with all up, {len(waits)} that {name} had it after: p50 "
             f"{percentile(waits, 50):.2f} s, p99 {percentile(waits, 99):.2f} s, longest {longest:.2f} s"
         )
+        for each in sorted(waits, key=lambda wait: -wait.seconds)[:6]:
+            ended = time.strftime("%H:%M:%S", time.localtime(each.ended))
+            print(
+                f"    {each.pod}: {each.seconds:.2f} s until {ended}{'' if each.bound else ', not bound then'}"
+            )
     for why, times in sorted(traffic.refused.items()):
         print(f"not taken {times} times: {why}")
 

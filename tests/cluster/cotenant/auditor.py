@@ -8,7 +8,7 @@ import http.client
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from cluster.testbed.api import Api, Object, Refused
@@ -27,6 +27,8 @@ class Wait:
     seconds: float
     bound: bool
     """False: it was not over when something was broken or the pod was deleted; at least so long, then."""
+    ended: float = field(default_factory=time.time)
+    """Unix time."""
 
 
 class Auditor:

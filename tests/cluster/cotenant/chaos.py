@@ -30,12 +30,14 @@ class Chaos:
         self._chance = random.Random(seed)
         self.calm = False
         self.faults: list[str] = []
+        self.struck = 0
         self.calm_seconds = 0.0
 
     def be_calm(self, seconds: float) -> None:
         """Everything is up, and stays so for this time."""
         self._installation.wait(120)
         self.calm = True
+        self.faults.append(f"(all up at {time.strftime('%H:%M:%S')})")
         time.sleep(seconds)
         self.calm = False
         self.calm_seconds += seconds
@@ -50,6 +52,7 @@ class Chaos:
         for thread in threads:
             thread.join()
         self.faults += [str(fault) for _, fault in planned]
+        self.struck += len(planned)
 
     def _components(self) -> list[Component]:
         agent = [self._installation.agent] if self._installation.agent else []
