@@ -129,10 +129,10 @@ def changes(fleet: Fleet, names: list[str]) -> bool:
         fleet.release("new")
 
     kept = measure(
-        "set_node, the same cards again", 0.02, lambda n: fleet.set_node(*again[n % len(again)]), 2000
+        "set_node, the same cards again", 0.005, lambda n: fleet.set_node(*again[n % len(again)]), 2000
     )
     kept &= measure(
-        "set_node, the very same objects", 0.005, lambda n: fleet.set_node(*same[n % len(same)]), 2000
+        "set_node, the very same objects", 0.002, lambda n: fleet.set_node(*same[n % len(same)]), 2000
     )
     kept &= measure("charge and release", 0.1, charge_and_release, 2000)
     kept &= measure(
@@ -169,8 +169,8 @@ def line(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
         "serve, a row gained, all hold cards", 20, lambda _: serve(fleet, mixed, 5000, 60, gained), 30
     )
     kept &= measure("serve, all nodes, all hold cards", None, lambda _: serve(fleet, mixed, 5000, 60), 5)
-    kept &= measure("scan with holds", 1, lambda _: scan(fleet, "x", [gib(4)], fleet.rows(names[:1])))
     rows = fleet.rows(names)
+    kept &= measure("scan with holds", 1, lambda _: scan(fleet, "x", [gib(4)], rows))
     kept &= measure("why a pod waits", None, lambda _: why(fleet, "x", [gib(14)], rows), 30)
     candidates = {
         name: [Candidate(uid, at % 2, at) for at, uid in enumerate(fleet.pods_on(name))] for name in names

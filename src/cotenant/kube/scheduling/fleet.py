@@ -47,8 +47,10 @@ class Fleet:
 
     def set_node(self, name: str, gpus: Sequence[GPU], outside: Mapping[str, int]) -> None:
         """A node that is new, has returned, or has changed; what is charged on it stays charged."""
-        cards = tuple(sorted(gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
-        node = self._nodes.get(name)
+        node, told = self._nodes.get(name), tuple(gpus)
+        if node is not None and node.gpus == told and node.outside == outside:
+            return
+        cards = tuple(sorted(told, key=lambda gpu: (gpu.index, gpu.uuid)))
         if node is not None and node.gpus == cards and node.outside == outside:
             return
         charges = [charge for grant in self._on.get(name, {}).values() for charge in grant.charges]
