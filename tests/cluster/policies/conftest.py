@@ -14,7 +14,7 @@ from cluster.testbed.controlplane import ControlPlane
 from cotenant.dialects import names
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _installed(control_plane: ControlPlane) -> Iterator[None]:
     api = control_plane.api
     chart.make_namespace(api)
@@ -31,7 +31,9 @@ def _installed(control_plane: ControlPlane) -> Iterator[None]:
     time.sleep(1)  # for the others, of which some refuse only certain users
     yield
     api.delete(f"/api/v1/nodes/{NODE}")
-    control_plane.kubectl("delete", "--wait=false", "-f", "-", manifest=yaml.safe_dump_all(mine))
+    control_plane.kubectl(
+        "delete", "--ignore-not-found", "--wait=false", "-f", "-", manifest=yaml.safe_dump_all(mine)
+    )
 
 
 @pytest.fixture
@@ -54,6 +56,6 @@ def author(control_plane: ControlPlane, api: Api, namespace: str) -> Api:
     return client
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(control_plane: ControlPlane) -> Api:
     return as_account(control_plane, "cotenant-server")
