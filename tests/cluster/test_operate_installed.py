@@ -22,6 +22,13 @@ def _installed(cluster: Cluster) -> Iterator[None]:
         yield
 
 
+def states(cluster: Cluster, component: str, port: int) -> list[str]:
+    """Where its pods tell what they know, through the API server."""
+    pods = pods_of(installed.NAMESPACE)
+    found = cluster.api.items(pods, labelSelector=f"app.kubernetes.io/component={component}")
+    return [f"{pods}/https:{each['metadata']['name']}:{port}/proxy/state" for each in found]
+
+
 @pytest.mark.timeout(400)
 def test_all_is_well_and_a_limit_that_was_changed_on_the_node_is_found(
     cluster: Cluster, namespace: str, tmp_path: Path
@@ -30,6 +37,14 @@ def test_all_is_well_and_a_limit_that_was_changed_on_the_node_is_found(
     body = pod("tenant", container(image=installed.IMAGE, program="tenant.py", memory="2Gi"))
     cluster.api.create(pods_of(namespace), body)
     running(cluster.api, namespace, "tenant", 180)
+
+    ledgers = [cluster.api.get(path) for path in states(cluster, "server", 8443)]
+    (leader,) = [each for each in ledgers if each["leads"]]
+    uid = cluster.api.get(f"{pods_of(namespace)}/tenant")["metadata"]["uid"]
+    assert set(leader["charged"]) == {uid}
+    (node,) = [cluster.api.get(path) for path in states(cluster, "agent", 8889)]
+    assert [each["uid"] for each in node["slots"]] == [uid]
+    assert [f"{namespace}/tenant/main"] in node["kubelet"].values()
 
     done = commands.as_plugin(tmp_path, "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
