@@ -101,6 +101,10 @@ def questions(fleet: Fleet, names: list[str]) -> bool:
     kept &= measure("scan, pod of three containers", None, lambda _: scan(fleet, "x", multi, rows))
     kept &= measure("scan, a quarter of the nodes", 1, lambda _: scan(fleet, "x", [gib(4)], quarter))
     kept &= measure("the same asked of one ledger after another", None, lambda _: by_loop(fleet, gib(4)), 10)
+    cards_first = np.ascontiguousarray(fleet.matrix.free[:, : len(names)])
+    nodes_first = np.ascontiguousarray(cards_first.T)
+    kept &= measure("min over a node's cards, cards first in memory", None, lambda _: cards_first.min(axis=0))
+    kept &= measure("min over a node's cards, nodes first in memory", None, lambda _: nodes_first.min(axis=1))
     for placement, promised in (("frag", 5), ("binpack", 5), ("spread", 5)):
         asked = [gib(4, placement)]
         kept &= measure(f"scores, {placement}", promised, lambda _, d=asked: scores(fleet, "x", d, rows), 50)

@@ -1,7 +1,7 @@
 """What every card of the cluster has left, as one matrix, so that numpy answers for all nodes at once.
 
 In memory a card's place on its node comes first and the node second: then everything that is asked of a node,
-"any card", "how many cards", "the best card", runs along memory over thousands of nodes.
+"any card", "how many cards", "the most of any card", runs along memory over thousands of nodes.
 """
 
 from __future__ import annotations
