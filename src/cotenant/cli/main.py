@@ -25,6 +25,7 @@ COMMANDS = {
     "explain": "where a pod runs, or why it does not",
     "drain": "take one card of a cluster out of service",
     "undrain": "give a drained card back",
+    "uninstall": "take what is left of Cotenant from a cluster",
     "server": "serve a cluster: admit, place, keep the line",
     "agent": "serve a GPU node of a cluster",
     "settings": "every setting of server and agent, with its default",

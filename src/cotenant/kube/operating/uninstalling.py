@@ -1,0 +1,107 @@
+"""Taking away what agents and servers wrote for themselves, when they are gone.
+
+Nodes lose our annotations and what agents put into their capacity; the server's Secret, Leases and
+EndpointSlice go. No pod is touched: those that run keep running, and their annotations go with them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects import names
+from cotenant.kube.certificate_keeper import SECRET
+from cotenant.kube.client import Client, Selection
+from cotenant.kube.errors import NotFound
+from cotenant.kube.extender.endpoint import ENDPOINT_SLICES
+from cotenant.kube.node_gpus import read_gpus
+from cotenant.kube.objects import Node
+from cotenant.kube.resources import LEASES, NODES, PODS, SECRETS, Resource
+
+AGENTS = "app.kubernetes.io/name=cotenant,app.kubernetes.io/component in (agent,server)"
+OWN: tuple[tuple[Resource[Any], str], ...] = (
+    (SECRETS, SECRET),
+    (ENDPOINT_SLICES, "cotenant-extender"),
+    (LEASES, "cotenant-server"),
+    (LEASES, "cotenant-scheduler"),
+)
+PAUSE = 1.0
+
+
+class StillRunning(CotenantError):
+    """Agents or servers run: they would write again what is taken away."""
+
+
+@dataclass
+class Removed:
+    """What was taken away."""
+
+    nodes: list[str] = field(default_factory=list)
+    objects: list[str] = field(default_factory=list)
+
+    @property
+    def sentence(self) -> str:
+        what = [f"{len(self.nodes)} node{'' if len(self.nodes) == 1 else 's'} cleared", *self.objects]
+        return f"{', '.join(what)}: nothing of Cotenant is left but what running pods carry"
+
+
+def traces(node: Node) -> dict[str, Any] | None:
+    """The patch of its status that removes them; None if there are none."""
+    there = node.metadata.annotations
+    annotations = [key for key in (names.GPUS, names.DRAINED) if key in there]
+    try:
+        put = set(read_gpus(there.get(names.GPUS)).resources)
+    except CotenantError:
+        put = set()
+    changes: dict[str, Any] = {}
+    if annotations:
+        changes["metadata"] = {"annotations": dict.fromkeys(annotations)}
+    status = {
+        kind: dict.fromkeys(ours)
+        for kind, amounts in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
+        if (ours := [key for key in amounts if key in put or key.startswith(f"{names.DOMAIN}/")])
+    }
+    if status:
+        changes["status"] = status
+    return changes or None
+
+
+async def uninstall(
+    client: Client, namespace: str, within: float, clock: Callable[[], float] = time.monotonic
+) -> Removed:
+    """Repeatable. Waits until agents and servers have ended."""
+    await _wait_until_ended(client, namespace, clock() + within, clock)
+    removed = Removed()
+    for node in (await client.list(NODES)).items:
+        changes = traces(node)
+        if changes is not None:
+            try:
+                await client.merge_patch(NODES, node.metadata.name, changes, subresource="status")
+            except NotFound:
+                continue
+            removed.nodes.append(node.metadata.name)
+    for resource, name in OWN:
+        try:
+            await client.delete(resource, name, namespace)
+        except NotFound:
+            continue
+        removed.objects.append(f"{resource.kind} {name}")
+    return removed
+
+
+async def _wait_until_ended(client: Client, namespace: str, ends: float, clock: Callable[[], float]) -> None:
+    while True:
+        running = (await client.list(PODS, Selection(namespace, labels=AGENTS))).items
+        if not running:
+            return
+        if clock() >= ends:
+            some = ", ".join(pod.metadata.name for pod in running[:3])
+            raise StillRunning(
+                f"{len(running)} agents or servers still run in {namespace} ({some}): uninstall the chart "
+                "first (helm uninstall cotenant, or kubectl delete -f cotenant.yaml), then try again"
+            )
+        await asyncio.sleep(PAUSE)

@@ -1,0 +1,41 @@
+"""What is left on a node when agents are gone, and nothing else, is taken from it."""
+
+from __future__ import annotations
+
+from cotenant.kube.node_gpus import VERSION, NodeCard, NodeGpus, write_gpus
+from cotenant.kube.objects import Meta, Node, NodeStatus
+from cotenant.kube.operating.uninstalling import traces
+
+GPUS = write_gpus(
+    NodeGpus(
+        VERSION,
+        (NodeCard("GPU-1", 0, "A100", 80 * 2**30),),
+        resources=("aliyun.com/gpu-mem", "cotenant.dev/gpu"),
+    )
+)
+
+
+def node(amounts: dict[str, str], **annotations: str) -> Node:
+    spelled = {key.replace("_", "/"): text for key, text in annotations.items()}
+    named = {f"cotenant.dev/{key}" if "/" not in key else key: text for key, text in spelled.items()}
+    return Node(Meta(name="n", annotations=named), status=NodeStatus(capacity=amounts, allocatable=amounts))
+
+
+def test_what_the_agent_put_there_goes_and_what_others_put_stays() -> None:
+    amounts = {"cpu": "8", "aliyun.com/gpu-mem": "80", "nvidia.com/gpu": "1", "cotenant.dev/gpu-slot": "128"}
+    ours = {"aliyun.com/gpu-mem": None, "cotenant.dev/gpu-slot": None}
+    assert traces(node(amounts, gpus=GPUS, drained="GPU-1")) == {
+        "metadata": {"annotations": {"cotenant.dev/gpus": None, "cotenant.dev/drained": None}},
+        "status": {"capacity": ours, "allocatable": ours},
+    }
+
+
+def test_a_node_without_traces_is_left_alone() -> None:
+    assert traces(node({"cpu": "8", "aliyun.com/gpu-mem": "80"})) is None
+
+
+def test_an_annotation_that_cannot_be_read_goes_all_the_same() -> None:
+    changes = traces(node({"aliyun.com/gpu-mem": "80", "cotenant.dev/gpu": "1"}, gpus="{"))
+    assert changes is not None
+    assert changes["metadata"] == {"annotations": {"cotenant.dev/gpus": None}}
+    assert changes["status"]["capacity"] == {"cotenant.dev/gpu": None}
