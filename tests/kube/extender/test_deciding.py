@@ -257,3 +257,14 @@ def test_a_pod_that_waits_in_front_is_not_robbed_by_preemption():
         assert preempted(at, pod_json("high", "4Gi", priority=10), n1=("x",)) == {}
 
     run(main)
+
+
+def test_what_is_held_for_those_behind_gives_way_to_preemption():
+    async def main():
+        at = cluster(n1=(16,))
+        await runs(at, "x", "16Gi")
+        filtered(at, pod_json("low", "16Gi"), "n1")
+        at.fleet.hold("uid-low", "n1", ["GPU-n1-0"])
+        assert preempted(at, pod_json("high", "4Gi", priority=10), n1=("x",)) == {"n1": {"x"}}
+
+    run(main)

@@ -109,7 +109,8 @@ class Decider:
         """None if nothing helps, and none where room comes by itself: kube-scheduler wants at least one."""
         charged = [self.pods.get(uid) for uid in self.fleet.pods_on(name)]
         lower = [each for each in charged if each is not None and each.spec.priority < pod.spec.priority]
-        needed = victims(self.fleet, name, pod.metadata.uid, demands, [_candidate(each) for each in lower])
+        candidates, behind = [_candidate(each) for each in lower], self.line.behind(pod)
+        needed = victims(self.fleet, name, pod.metadata.uid, demands, candidates, behind)
         if needed is None:
             return ()
         leaving = {each.metadata.uid for each in lower if each.metadata.deletion_timestamp is not None}

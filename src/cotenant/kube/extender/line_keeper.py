@@ -126,6 +126,12 @@ class LineKeeper:
         line = [waiting.uid for waiting in self._order()]
         return line.index(uid) + 1 if uid in line else None
 
+    def behind(self, pod: Pod) -> tuple[str, ...]:
+        """Those who come after it, whether or not it waits itself: what is held for them gives way to it."""
+        own = -pod.spec.priority, self._created(pod), pod.metadata.uid
+        after = ((-each.priority, each.created, each.uid) for each in self._order())
+        return tuple(key[2] for key in after if key > own)
+
     def on_pod(self, change: Change[Pod]) -> None:
         """From the store: who need not wait any more, and who waits though we never refused it."""
         pod, uid = change.object, change.object.metadata.uid
