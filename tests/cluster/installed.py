@@ -88,8 +88,12 @@ def by_helm(cluster: Cluster) -> Iterator[None]:
         until_ready(cluster.api)
         yield
     finally:
-        helm("uninstall", "cotenant", "--ignore-not-found", "--wait", "--timeout=90s", *access(cluster))
+        uninstall(cluster)
         clear(cluster)
+
+
+def uninstall(cluster: Cluster) -> None:
+    helm("uninstall", "cotenant", "--ignore-not-found", "--wait", "--timeout=90s", *access(cluster))
 
 
 @contextmanager
@@ -127,6 +131,29 @@ def clear(cluster: Cluster) -> None:
     }
     body = {"metadata": {"annotations": {"cotenant.dev/gpus": None}}, "status": {"capacity": gone}}
     cluster.api.patch(path, body)
+
+
+def everything(api: Api) -> set[str]:
+    """All that the API server knows, by kind and name, and what nodes show; pods and what tells of them aside."""
+    named = [(each["preferredVersion"]["groupVersion"], each["name"]) for each in api.get("/apis")["groups"]]
+    groups = [("/api/v1", ""), *((f"/apis/{version}", f".{name}") for version, name in named)]
+    found = set()
+    for path, suffix in groups:
+        for kind in api.get(path)["resources"]:
+            name = kind["name"]
+            if (
+                "list" in kind["verbs"]
+                and "/" not in name
+                and name not in {"pods", "events", "componentstatuses"}
+            ):
+                for each in api.items(f"{path}/{name}"):
+                    meta = each["metadata"]
+                    if meta.get("namespace") != "kube-node-lease":
+                        found.add(f"{name}{suffix} {meta.get('namespace', '')}/{meta['name']}")
+    for node in api.items("/api/v1/nodes"):
+        shown = [*node["status"]["capacity"], *node["metadata"].get("annotations", {})]
+        found |= {f"{node['metadata']['name']}: {each}" for each in shown}
+    return found
 
 
 def until_ready(api: Api, seconds: float = 120) -> None:

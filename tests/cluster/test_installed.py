@@ -59,7 +59,8 @@ def test_an_installation_serves_forty_pods_at_once(way: str, cluster: Cluster, n
 
 @pytest.mark.timeout(400)
 def test_pods_run_through_an_upgrade_and_the_end_of_it_all(cluster: Cluster, namespace: str):
-    names = [f"{500 + step}mi-a" for step in range(10)]
+    names = [f"{500 + step}mi-a" for step in range(50)]
+    nothing = installed.everything(cluster.api)
 
     def starts() -> list[tuple[int, str]]:
         seen = [cluster.api.get(f"{pods_of(namespace)}/{name}")["status"] for name in names]
@@ -74,6 +75,11 @@ def test_pods_run_through_an_upgrade_and_the_end_of_it_all(cluster: Cluster, nam
         installed.until_ready(cluster.api)
         assert starts() == before
         make(cluster.api, namespace, ["700mi-late"])
+        installed.uninstall(cluster)
+        left = installed.everything(cluster.api) - nothing
+        assert left <= {f"{cluster.node.name}: cotenant.dev/gpu-slot"}, (
+            "the kubelet remembers the plugin, and no more"
+        )
     assert starts() == before
     cluster.api.request("DELETE", pods_of(namespace))
     for name in names:
