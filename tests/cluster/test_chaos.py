@@ -25,7 +25,7 @@ SEED = int(os.environ.get("COTENANT_CHAOS_SEED", random.randrange(10**6)))
 
 @pytest.fixture(scope="module")
 def cotenant(start_cotenant, cluster: Cluster) -> Installation:
-    installation: Installation = start_cotenant(servers=2)
+    installation: Installation = start_cotenant(servers=2, policies=True)
     installation.start_agent(cluster.node.name, "2x16GiB")
     return installation
 
@@ -35,7 +35,6 @@ def test_nothing_is_over_granted_or_left_charged_and_room_reaches_those_who_wait
     cotenant: Installation, cluster: Cluster, namespace: str, hollow_nodes, capsys
 ):
     hollow_nodes([gpu_node(f"hollow-{number}", [16 * GIB, 16 * GIB]) for number in range(50)])
-    chaos = Chaos(cotenant, SEED)
     image = cluster.python_image()
     sleeping = ["python", "-c", "import time; time.sleep(3600)"]
 
@@ -51,7 +50,7 @@ def test_nothing_is_over_granted_or_left_charged_and_room_reaches_those_who_wait
             body = container(image=image, memory=f"{chance.choice((1, 2, 3, 4, 5, 6, 7, 8, 12, 16))}Gi")
         return pod(name, {**body, "command": sleeping}, annotations=counts)
 
-    with Auditor(cluster.api, lambda: chaos.calm) as auditor:
+    with Chaos(cotenant, SEED) as chaos, Auditor(cluster.api, lambda: chaos.calm) as auditor:
         traffic = Traffic(cluster.api, namespace, 300, make, seed=SEED, life=(10, 40), pause=(0, 6))
         traffic.start()
         end = time.monotonic() + SECONDS

@@ -13,7 +13,7 @@ from typing import Self
 
 from cluster.testbed.api import Api, Object, Refused
 
-from .accounts import Ask, Card, Hold, ask_of, cards_of, fits, has_ended, holds_of
+from .accounts import GRANT, Ask, Card, Hold, ask_of, cards_of, fits, has_ended, holds_of
 
 LOST = (OSError, http.client.HTTPException, ValueError)
 LOOK_EVERY = 0.2
@@ -42,6 +42,8 @@ class Auditor:
         """By node and card, known or not: what a pod holds, it holds while its node is away."""
         self._places: dict[str, list[tuple[str, str]]] = {}
         """The cards of each pod that holds something, by UID."""
+        self._granted: dict[str, tuple[str, str]] = {}
+        """Node and grant as they were when the pod was bound: neither ever changes."""
         self._nodes_known = threading.Event()
         self._waiting: dict[str, tuple[str, Ask]] = {}
         self._room_since: dict[str, float] = {}
@@ -155,6 +157,11 @@ class Auditor:
         if node:
             if uid not in self._places:
                 self._charge(uid, node, pod)
+            elif (now := _granted(pod)) != self._granted[uid]:
+                self._violated(
+                    f"the grant of {pod['metadata']['name']} became {now}, it was {self._granted[uid]}"
+                )
+                self._granted[uid] = now
             self._was_bound(uid)
             return
         ask = ask_of(pod)
@@ -173,10 +180,12 @@ class Auditor:
             self._holds.setdefault((node, uuid), {})[uid, hold.container] = hold
             self._places.setdefault(uid, []).append((node, uuid))
         if uid in self._places:
+            self._granted[uid] = _granted(pod)
             self.bound += 1
             self._check(node)
 
     def _release(self, uid: str) -> None:
+        self._granted.pop(uid, None)
         for place in self._places.pop(uid, ()):
             for key in [key for key in self._holds[place] if key[0] == uid]:
                 del self._holds[place][key]
@@ -236,6 +245,10 @@ class Auditor:
                     else:
                         self._had_to_wait.add(uid)
                         self._room_since.pop(uid, None)
+
+
+def _granted(pod: Object) -> tuple[str, str]:
+    return pod["spec"]["nodeName"], pod["metadata"].get("annotations", {}).get(GRANT, "")
 
 
 def percentile(waits: list[Wait], percent: float) -> float:

@@ -37,9 +37,17 @@ class Installation:
     """Started by `start_cotenant` (conftest.py). Every part is a Component that a test may kill, pause and restart."""
 
     def __init__(
-        self, control_plane: ControlPlane, *, servers: int = 2, settings: Mapping[str, Any] | None = None
+        self,
+        control_plane: ControlPlane,
+        *,
+        servers: int = 2,
+        settings: Mapping[str, Any] | None = None,
+        policies: bool = False,
     ) -> None:
-        """`settings`: what differs from the defaults, as in a settings file, for servers and agent."""
+        """`settings`: what differs from the defaults, as in a settings file, for servers and agent.
+
+        `policies`: the chart's are in force, and the servers have the rights of their account and no others.
+        """
         self.control_plane = control_plane
         self.api = control_plane.api
         self._base = toml.over(
@@ -47,6 +55,7 @@ class Installation:
         )
         self.settings: Settings = read_settings(self._base, {})
         self.dialects: Dialects = self.settings.dialects
+        self.policies = policies
         self.addresses = [f"10.200.0.{number + 1}" for number in range(servers)]
         FOLDER.mkdir(parents=True, exist_ok=True)
         self.servers = [self._server(address) for address in self.addresses]
@@ -75,6 +84,8 @@ class Installation:
         for address in (EXTENDER_ADDRESS, *self.addresses):
             _own(address)
         objects.create(self.api, self.settings)
+        if self.policies:
+            objects.create_policies(self.control_plane)
         for component in (*self.servers, self.proxy, self.readiness):
             component.start()
         for component in (*self.servers, self.proxy):
@@ -87,6 +98,8 @@ class Installation:
         for component in (*self.servers, self.proxy, self.readiness, *([self.agent] if self.agent else ())):
             component.stop()
         objects.delete(self.api)
+        if self.policies:
+            objects.delete_policies(self.control_plane)
         self.control_plane.schedule_with()
 
     def start_agent(self, node: str, simulate: str, **changes: Any) -> Component:
@@ -143,10 +156,12 @@ class Installation:
             time.sleep(0.05)
 
     def up(self) -> bool:
-        parts = [*self.servers, *([self.agent] if self.agent else ()), self.control_plane.apiserver]
+        own = [*self.servers, *([self.agent] if self.agent else ())]
+        parts = [*own, self.control_plane.apiserver]
         try:
             return (
                 all(each.running and each.ready() for each in parts)
+                and self.control_plane.scheduler.running
                 and self.leader() is not None
                 and self._told_ready() == set(self.addresses)
             )
@@ -236,7 +251,10 @@ class Installation:
     def _server(self, address: str) -> Component:
         name = f"cotenant-server-{address.rpartition('.')[2]}"
         file = FOLDER / f"{name}.toml"
-        file.write_text(toml.write(toml.over(self._base, {"server": {"address": address}})))
+        own: dict[str, Any] = {"server": {"address": address}}
+        if self.policies:
+            own["kubeconfig"] = str(self.control_plane.kubeconfig(*objects.SERVER_ACCOUNT))
+        file.write_text(toml.write(toml.over(self._base, own)))
         connection = http.client.HTTPSConnection(address, WEBHOOK_PORT, context=_unverified(), timeout=2)
         return Component(
             name, [*COTENANT, "server", "--settings", file], ready=answers(connection, "/readyz")

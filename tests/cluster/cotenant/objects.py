@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import yaml
+from cluster import chart
 from cluster.testbed.api import Api, Object, Refused
+from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.settings import Settings
@@ -10,6 +13,12 @@ from cotenant.kube.settings import Settings
 NAMESPACE = "cotenant-system"
 EXTENDER_ADDRESS = "10.96.0.44"
 """The ClusterIP of the extender's Service; it lies in the part of the range that is for addresses given by hand."""
+
+SERVER_ACCOUNT = (
+    f"system:serviceaccount:{NAMESPACE}:cotenant-server",
+    ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}"),
+)
+"""Who a server in a pod is to the API server: the account's user, and its groups."""
 
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
@@ -43,6 +52,27 @@ def create(api: Api, settings: Settings) -> None:
         {"metadata": {"name": settings.leader.lease}, "spec": {}},
     )
     _apply(api, WEBHOOKS, _webhook(settings))
+
+
+def create_policies(control_plane: ControlPlane) -> None:
+    """What the chart says that each account may do, and what nobody may but the server; in force when this returns."""
+    chart.apply(control_plane, _policies())
+    forged = {
+        "metadata": {"name": "probe", "annotations": {"cotenant.dev/grant": "x"}},
+        "spec": {"containers": [{"name": "main", "image": "none"}]},
+    }
+    path = "/api/v1/namespaces/default/pods"
+    chart.until_refused(lambda: control_plane.api.request("POST", path, forged, query={"dryRun": "All"}))
+
+
+def delete_policies(control_plane: ControlPlane) -> None:
+    text = yaml.safe_dump_all(_policies())
+    control_plane.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", manifest=text)
+
+
+def _policies() -> list[Object]:
+    documents = chart.render()
+    return [*chart.policies(documents), *chart.access(documents)]
 
 
 def delete(api: Api) -> None:
