@@ -210,8 +210,9 @@ def _timed(connection: http.client.HTTPConnection, verb: str, body: bytes) -> fl
     began = time.perf_counter()
     connection.request("POST", f"/{verb}", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
-    answer = json.loads(response.read())
+    said = response.read()
     took = (time.perf_counter() - began) * 1000
+    answer = json.loads(said)
     if response.status != 200 or (isinstance(answer, dict) and answer.get("Error")):
         raise SystemExit(f"{verb}: {response.status} {str(answer)[:300]}")
     return took

@@ -271,5 +271,6 @@ async def _never_ends(task: asyncio.Task[None]) -> None:
 
 async def serve(settings: Settings, access: Access) -> None:
     """Until it is cancelled."""
+    gc.set_threshold(20_000, 20, 100)  # most of what is made lives for one question, and is in no cycle
     async with Client(access) as client:
         await Server(settings, client).run()

@@ -50,7 +50,7 @@ class FleetKeeper:
         return {
             uid: grant
             for uid, (_, grant) in self.fleet.pods.items()
-            if uid not in self.under_way and self._seen(uid) is None
+            if uid not in self.under_way and not self._is_seen(uid)
         }
 
     def forget_unseen(self, unseen: Mapping[str, PodGrant]) -> None:
@@ -92,6 +92,16 @@ class FleetKeeper:
         except CotenantError as error:
             self._once(pod.metadata.uid, f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
             return None
+
+    def _is_seen(self, uid: str) -> bool:
+        """As `_seen`, without reading the grant: it was read when it was charged, and there may be thousands."""
+        pod = self.pods.get(uid)
+        return (
+            pod is not None
+            and bool(pod.spec.node_name)
+            and names.GRANT in pod.metadata.annotations
+            and not has_ended(pod)
+        )
 
     def _seen(self, uid: str) -> tuple[str, PodGrant] | None:
         """The node and the grant of a pod that is seen bound."""

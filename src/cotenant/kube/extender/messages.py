@@ -90,6 +90,11 @@ def _check_identity(pod: Pod) -> None:
     msgspec.convert({"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}, _Identity)
 
 
+class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
+    host: str
+    score: int
+
+
 def read(body: bytes, kind: type[T]) -> T:
     """BadInput says what is wrong with the message. A key that is not spelled as Go spells it, or is not
     known, leads to the slow way.
@@ -128,9 +133,7 @@ def filtered(fitting: list[str], failed: dict[str, str], never: dict[str, str]) 
 
 
 def prioritized(names: list[str], scores: list[int]) -> bytes:
-    return msgspec.json.encode(
-        [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
-    )
+    return msgspec.json.encode(list(map(HostPriority, names, scores)))
 
 
 def preempted(victims: Mapping[str, MetaVictims]) -> bytes:
