@@ -94,7 +94,7 @@ class FleetKeeper:
             return None
 
     def _is_seen(self, uid: str) -> bool:
-        """As `_seen`, without reading the grant: it was read when it was charged, and there may be thousands."""
+        """As `_seen`, without reading the grant: there may be thousands, and each was read when it came."""
         pod = self.pods.get(uid)
         return (
             pod is not None
