@@ -110,8 +110,9 @@ def agreed(cotenant: Installation, api: Api, namespace: str) -> bool:
     }
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("step", "how"), [*((step, "stopped") for step in STEPS), ("sending", "killed"), ("answered", "killed")]
+)
 def test_a_leader_struck_in_the_middle_of_a_bind_is_followed_by_one_that_never_grants_twice(
     step: str,
     how: str,

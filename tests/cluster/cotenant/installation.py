@@ -95,7 +95,11 @@ class Installation:
 
     def stop(self) -> None:
         """Nothing is left of it, so that tests of other files find the cluster as it was."""
-        for component in (*self.servers, self.proxy, self.readiness, *([self.agent] if self.agent else ())):
+        if self.agent is not None:
+            self._clear(self.agent_settings.agent.node)
+            self.agent.stop()
+            self._forget_cards(self.agent_settings.agent.node)
+        for component in (*self.servers, self.proxy, self.readiness):
             component.stop()
         objects.delete(self.api)
         if self.policies:
@@ -137,6 +141,16 @@ class Installation:
                         f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}", gracePeriodSeconds=1
                     )
             time.sleep(0.5)
+
+    def _forget_cards(self, node: str) -> None:
+        """An agent that stops withdraws nothing, since pods go on; here the node shall be as it was before."""
+        slots = "cotenant.dev/gpu-slot"  # the kubelet's own
+        none = dict.fromkeys(name for name in self.dialects.resources if name != slots)
+        annotations = {"cotenant.dev/gpus": None}
+        self.api.patch(
+            f"/api/v1/nodes/{node}/status",
+            {"metadata": {"annotations": annotations}, "status": {"capacity": none}},
+        )
 
     def standin(self) -> Path:
         """The file that all who use the agent's simulated cards share."""
