@@ -455,6 +455,24 @@ def test_wishes_that_change_are_heard():
     run(main)
 
 
+def test_somebody_who_stays_away_cannot_hold_a_card_by_changing_its_annotations():
+    async def main():
+        at = cluster(patience=10.0)
+        takes(at, "x", 16)
+        away = pod_json("away", "16Gi")
+        unschedulable(away)
+        at.api.add(away)
+        await asyncio.sleep(20)
+        assert "uid-away" in at.fleet.holds()
+        ends(at, "x")
+        for second in range(10):
+            at.api.change("away", lambda it, now=second: it["metadata"]["annotations"].update(note=str(now)))
+            await asyncio.sleep(1)
+        assert at.fleet.holds() == {}
+
+    run(main)
+
+
 def test_wishes_that_become_nonsense_do_not_wait():
     async def main():
         at = cluster()

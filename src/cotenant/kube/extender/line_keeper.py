@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
@@ -251,8 +251,15 @@ class LineKeeper:
         except BadInput as error:
             self.refuse(pod, str(error))
             return
-        if demands:
+        place = self._places.get(pod.metadata.uid)
+        if not demands:
+            return
+        if place is None:
             self.add(pod, demands)
+        else:
+            # Whoever stays away does so, whatever its author writes, until kube-scheduler asks about it.
+            place.waiting = replace(place.waiting, demands=demands)
+            self._explain(pod.metadata.uid)
 
     def _explain(self, uid: str) -> None:
         if self.leading():
