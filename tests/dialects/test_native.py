@@ -137,6 +137,10 @@ def test_what_makes_no_sense_is_refused_by_container_and_resource(
         ),
         ({"cotenant.dev/gpu-uuid": ","}, "annotation cotenant.dev/gpu-uuid: ',' has an empty name"),
         (
+            {"cotenant.dev/gpu-uuid": ",".join(f"GPU-{at}" for at in range(257))},
+            "annotation cotenant.dev/gpu-uuid: it names 257, at most 256 can be named",
+        ),
+        (
             {"cotenant.dev/placement": "best"},
             "annotation cotenant.dev/placement: 'best' is not one of frag, binpack",
         ),

@@ -180,6 +180,14 @@ def test_a_pod_that_asks_for_no_gpu_has_no_slot(body: dict[str, Any]) -> None:
     assert demand.memory == demand.whole == 0
 
 
+def test_containers_with_gpu_are_as_many_as_a_server_can_place_in_no_time() -> None:
+    assert len(slots(pod(*(container(f"c{at}", memory="1Gi") for at in range(32)))).slots) == 32
+    with pytest.raises(BadInput, match="33 containers ask for GPU, at most 32 of a pod may"):
+        slots(pod(*(container(f"c{at}", memory="1Gi") for at in range(33))))
+    plain = [container(f"plain{at}") for at in range(1000)]
+    assert len(slots(pod(container("main", memory="1Gi"), *plain)).slots) == 1
+
+
 def test_ephemeral_containers_have_no_part_in_it() -> None:
     body = pod(container("a", memory="4Gi"), ephemeralContainers=[container("debug")])
     assert shared(body) == {"a": (4, ["a"])}

@@ -15,6 +15,9 @@ from cotenant.dialects.quantity import parse_whole, show
 Mode = Literal["observe", "warn", "enforce"]
 """What happens at the limit, the mildest first."""
 
+MOST_NAMED = 256
+"""Models or UUIDs in one wish: every card of the cluster is compared with each of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
@@ -83,6 +86,11 @@ def _list(annotations: Mapping[str, str], key: str, example: str) -> tuple[str, 
     if not all(parts):
         raise BadInput(
             f"annotation {key}: {show(annotations[key])} has an empty name: write it like {example}"
+        )
+    if len(parts) > MOST_NAMED:
+        raise BadInput(
+            f"annotation {key}: it names {len(parts)}, at most {MOST_NAMED} can be named: name those that "
+            "matter, or choose nodes by nodeSelector"
         )
     return parts
 

@@ -57,10 +57,11 @@ def mutate(pod: Mapping[str, Any], admission: Admission, dialects: Dialects) -> 
     _check_unplaced(spec)
     _strip(result, [key for key in annotations if dialects.only_server_writes(key)])
     bodies = {body["name"]: body for kind in LISTS for body in _bodies(spec, kind)}
+    counts = read_wishes(annotations).counts
     for slot in demand.slots:
         for member in slot.members:
             _equip(bodies.pop(member.container), slot, member, dialects)
-        _count_cards(result, slot)
+        _count_cards(result, slot, counts.get(slot.container, 1))
     for body in bodies.values():
         _set_env(body, (_NO_CARDS,))
     if admission.runtime_class and not spec.get("runtimeClassName"):
@@ -118,9 +119,8 @@ def _ask(body: dict[str, Any], amounts: Mapping[str, int]) -> None:
                 asked[name] = format_whole(amount) if name == names.GPU_MEMORY else str(amount)
 
 
-def _count_cards(pod: dict[str, Any], slot: SlotDemand) -> None:
+def _count_cards(pod: dict[str, Any], slot: SlotDemand, wished: int) -> None:
     """The holder's memory is the slot's, so it is spread over as many cards."""
-    wished = read_wishes(annotations_of(pod)).counts.get(slot.container, 1)
     if slot.demand.memory is not None and slot.demand.gpus != wished:
         annotations = _child(_child(pod, "metadata"), "annotations")
         annotations[names.gpu_count(slot.container)] = str(slot.demand.gpus)

@@ -19,6 +19,11 @@ from cotenant.dialects.reading import asks, read_container
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import Wishes, read_wishes
 
+MOST_CONTAINERS = 32
+"""With GPU, in one pod. Whoever writes pods must not be able to keep the server busy: each of them is put on
+the cards of every node, again and again while the pod waits.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class PodContainer:
@@ -57,8 +62,14 @@ def slots_of_pod(
     containers: Sequence[PodContainer], annotations: Mapping[str, str], dialects: Dialects
 ) -> PodDemand:
     """The containers come in the kubelet's order. BadInput names the container, resource and remedy."""
-    if not any(asks(container.resources, dialects) for container in containers):
+    found = sum(asks(container.resources, dialects) for container in containers)
+    if not found:
         return PodDemand()
+    if found > MOST_CONTAINERS:
+        raise BadInput(
+            f"spec: {found} containers ask for GPU, at most {MOST_CONTAINERS} of a pod may: "
+            "put them in several pods"
+        )
     if len({container.name for container in containers}) != len(containers):
         raise BadInput("spec: two containers have the same name: give each its own")
     wishes = read_wishes(annotations)
