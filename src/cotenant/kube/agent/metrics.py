@@ -124,6 +124,11 @@ def _of_containers(figures: Figures) -> Iterator[Metric]:
             ("peak", "The most that they held at one time."),
         )
     )
+    over = CounterMetricFamily(
+        "cotenant_container_over_limit_allocations",
+        "Allocations beyond the limit that were let through: modes observe and warn.",
+        labels=whose,
+    )
     denied = CounterMetricFamily(
         "cotenant_container_denied_allocations", "Allocations that the limit refused.", labels=whose
     )
@@ -139,10 +144,11 @@ def _of_containers(figures: Figures) -> Iterator[Metric]:
             used.add_metric((*labels, card.uuid), slot.usage.used(at))
             peak.add_metric((*labels, card.uuid), slot.usage.peak[at])
         denied.add_metric(labels, slot.usage.denied)
+        over.add_metric(labels, slot.usage.over)
         if slot.usage.last_active:
             ago = max(0.0, (figures.monotonic_ns - slot.usage.last_active) / 1e9)
             active.add_metric(labels, round(figures.unix - ago, 1))
-    yield from (limit, used, peak, denied, active)
+    yield from (limit, used, peak, denied, over, active)
 
 
 def _of_agent(figures: Figures) -> Iterator[Metric]:

@@ -69,7 +69,10 @@ class Extender:
             began = time.perf_counter()
             status, answer = await self._answer(name, verb, body)
             seconds.observe(time.perf_counter() - began)
-            return web.Response(body=answer, status=status, content_type="application/json")
+            response = web.Response(body=answer, status=status, content_type="application/json")
+            if status == 503:
+                response.force_close()  # a kept connection would lead here again, and not to who leads now
+            return response
 
         return handle
 

@@ -23,7 +23,7 @@ Cards = Mapping[str, NodeCard] | None
 
 _MEANS = {
     "enforce": "memory beyond the limit is refused",
-    "warn": "memory beyond the limit is given, and counted as denied",
+    "warn": "memory beyond the limit is given, counted, and said in the program's own output",
     "observe": "memory is counted, and nothing is refused",
 }
 _ENFORCERS = {
