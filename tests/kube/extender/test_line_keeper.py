@@ -214,6 +214,65 @@ def test_somebody_who_stays_away_does_not_keep_room_from_those_behind():
     run(main)
 
 
+def says(at: World, name: str, message: str) -> None:
+    """kube-scheduler has tried it, in vain."""
+
+    def change(body):
+        unschedulable(body)
+        body["status"]["conditions"][0]["message"] = f"0/1 nodes are available: {message}."
+
+    at.api.change(name, change)
+
+
+def test_somebody_whom_something_else_keeps_is_not_in_the_line():
+    async def main():
+        at = cluster()
+        takes(at, "x", 16)
+        at.api.add(pod_json("a", "16Gi"))
+        says(at, "a", "1 node(s) didn't match Pod's node affinity/selector")
+        assert len(at.line) == 0
+        says(at, "a", f"1 Insufficient cpu, 1 Insufficient {names.GPU_MEMORY}")
+        assert at.line.place_of("uid-a") == 1
+
+    run(main)
+
+
+def test_somebody_who_turns_out_to_be_kept_by_something_else_makes_way_at_once():
+    """Twenty that want more CPU than there is would each be called twice, seconds apart, before the next."""
+
+    async def main():
+        at = cluster(patience=10.0)
+        takes(at, "x", 16)
+        for number in range(20):
+            at.api.add(pod_json(f"p{number:02}", "16Gi", created="2029-01-01T00:00:00Z"))
+            says(at, f"p{number:02}", f"1 Insufficient cpu, 1 Insufficient {names.GPU_MEMORY}")
+        await refused_pods(at, pod_json("behind", "16Gi"))
+        await asyncio.sleep(20)
+        assert at.fleet.holds() != {}
+        ends(at, "x")
+        for _ in range(20):
+            await asyncio.sleep(0.05)
+            says(at, called(at)[-1], "1 Insufficient cpu")
+        await asyncio.sleep(0.05)
+        assert called(at)[-1] == "behind"
+        assert asks(at, "behind") == ["n1"]
+
+    run(main)
+
+
+def test_what_was_said_before_it_was_refused_by_us_turns_nobody_away():
+    async def main():
+        at = cluster()
+        takes(at, "x", 16)
+        at.api.add(pod_json("a", "16Gi"))
+        says(at, "a", "1 Insufficient cpu")
+        assert asks(at, "a") == []
+        at.api.change("a", lambda it: it["metadata"]["annotations"].update(note="x"))
+        assert at.line.place_of("uid-a") == 1
+
+    run(main)
+
+
 def test_somebody_who_stays_away_is_not_called_at_every_sweep():
     async def main():
         at = cluster()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotenant.core.demand import Demand
@@ -11,6 +11,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.extender import messages
 from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.node_room import fits_otherwise
+from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.objects import Node, Pod
 from cotenant.kube.pods import demand_of
 from cotenant.kube.scheduling.fleet import Fleet
@@ -18,16 +19,6 @@ from cotenant.kube.scheduling.ranking import scores
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.victims import Candidate, victims
 from cotenant.kube.store import Store
-
-REASONS: Mapping[Verdict, str] = {
-    Verdict.NO_CARDS: "no GPU that Cotenant knows of",
-    Verdict.UNKNOWN_MODEL: "no GPU of the model or UUID that is wished for",
-    Verdict.TOO_BIG: "GPU demand larger than the node's cards",
-    Verdict.NO_ROOM: "no room on the GPUs",
-    Verdict.HELD: "room on the GPUs is held for a pod ahead in the line",
-}
-"""Constant, without figures: kube-scheduler tries again at once whenever a reason changes. Figures are in the
-pod's events."""
 
 BAD_DEMAND = "GPU demand that cannot be understood"
 BEING_BOUND = "the pod is being bound to another node"

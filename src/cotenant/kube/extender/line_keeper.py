@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,8 +22,9 @@ from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.client import Client
 from cotenant.kube.errors import Conflict, KubeError, NotFound
+from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.extender.telling import Teller
-from cotenant.kube.objects import Pod
+from cotenant.kube.objects import Condition, Pod
 from cotenant.kube.patches import Guard
 from cotenant.kube.pods import demand_of, has_ended
 from cotenant.kube.resources import PODS
@@ -48,6 +50,8 @@ AT_ONCE = 16
 """Calls under way at a time."""
 LONGEST_PAUSE = 60.0
 """Between calls to one pod that fits by us and is not bound: something else keeps it."""
+_BY_NODE = re.compile(r"0/\d+ nodes are available: ")
+"""How kube-scheduler begins; other schedulers may say what they like."""
 
 
 @dataclass
@@ -135,14 +139,14 @@ class LineKeeper:
     def on_pod(self, change: Change[Pod]) -> None:
         """From the store: who need not wait any more, and who waits though we never refused it."""
         pod, uid = change.object, change.object.metadata.uid
-        if change.kind == "deleted" or not _waits(pod):
+        if change.kind == "deleted" or not _waits(pod) or self._turned_away(change):
             self.forget(uid)
         elif uid in self._places:
             place = self._places[uid]
             place.pod = pod
             if _asks_anew(change):
                 self._put(pod)
-        elif _is_unschedulable(pod):
+        elif _is_unschedulable(pod) and not self._something_else_keeps(pod):
             self._put(pod)
         self._moved.set()
 
@@ -151,7 +155,7 @@ class LineKeeper:
         self._places.clear()
         self._hold({})
         for pod in self.pods:
-            if _waits(pod) and _is_unschedulable(pod):
+            if _waits(pod) and _is_unschedulable(pod) and not self._something_else_keeps(pod):
                 self._put(pod)
         self._swept = float("-inf")
         self._moved.set()
@@ -245,6 +249,21 @@ class LineKeeper:
         except KubeError as error:
             log.warning("calling %s/%s: %s", meta.namespace, meta.name, error)
 
+    def _turned_away(self, change: Change[Pod]) -> bool:
+        """kube-scheduler has just said so; what it said before may be older than our own refusal."""
+        news = change.before is None or _said(change.before) != _said(change.object)
+        return news and self._something_else_keeps(change.object)
+
+    def _something_else_keeps(self, pod: Pod) -> bool:
+        """By kube-scheduler's word, node by node: CPU, a node selector, a volume; and GPUs on none of them.
+
+        Room on cards is not what it waits for, so none is kept for it.
+        """
+        said = _said(pod)
+        return _BY_NODE.match(said) is not None and not any(
+            word in said for word in (*REASONS.values(), *self.dialects.resources)
+        )
+
     def _put(self, pod: Pod) -> None:
         try:
             demands = tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
@@ -280,10 +299,20 @@ class LineKeeper:
 
 def _is_unschedulable(pod: Pod) -> bool:
     """kube-scheduler has tried it, in vain; a gated pod has another reason there."""
-    return any(
-        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
-        for each in pod.status.conditions
-    )
+    return _verdict(pod) is not None
+
+
+def _said(pod: Pod) -> str:
+    """Why, in the scheduler's words."""
+    verdict = _verdict(pod)
+    return "" if verdict is None else verdict.message
+
+
+def _verdict(pod: Pod) -> Condition | None:
+    for each in pod.status.conditions:
+        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
+            return each
+    return None
 
 
 def _waits(pod: Pod) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.dialects.nvidia import CARDS
-from cotenant.kube.extender.deciding import REASONS
+from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.objects import Container, Pod
 from cotenant.kube.operating.bound_pod import explain_bound
 from cotenant.kube.operating.case import Case

@@ -12,7 +12,7 @@ from cotenant.core.ledger import Room
 from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
-from cotenant.kube.extender.deciding import REASONS
+from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.objects import Node
 from cotenant.kube.operating.case import Case, duration
 from cotenant.kube.operating.census import CardSeen, NodeSeen, census
