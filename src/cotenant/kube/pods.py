@@ -12,7 +12,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.objects import Container, Pod
 from cotenant.kube.slots_of_pod import PodContainer, PodDemand, slots_of_pod
 
-_MIRROR = "kubernetes.io/config.mirror"
+MIRROR = "kubernetes.io/config.mirror"
 
 
 def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
@@ -60,4 +60,4 @@ def holds_slot(pod: Pod) -> bool:
 
 def is_mirror(pod: Pod) -> bool:
     """A file on the node, shown by its kubelet: no scheduler and no webhook ever saw it."""
-    return _MIRROR in pod.metadata.annotations
+    return MIRROR in pod.metadata.annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -37,6 +38,8 @@ class Resource(Generic[T]):
     group: str = ""
     version: str = "v1"
     namespaced: bool = True
+    keep: Callable[[T], T] | None = None
+    """What is kept of an object, one by one as they are read: whoever writes them may write a lot."""
 
     @property
     def api_version(self) -> str:
@@ -57,10 +60,14 @@ class Resource(Generic[T]):
         return "/".join(parts)
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
-        return decode(self._decoder, body, self.kind)
+        read = decode(self._decoder, body, self.kind)
+        return read if self.keep is None else self.keep(read)
 
     def decode_page(self, body: bytes) -> Page[T]:
-        return decode(self._page_decoder, body, f"list of {self.plural}")
+        if self.keep is None:
+            return decode(self._page_decoder, body, f"list of {self.plural}")
+        page = decode(_RAW_PAGE, body, f"list of {self.plural}")
+        return Page(page.metadata, [self.decode(each) for each in page.items or ()])
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[T]:
@@ -69,6 +76,9 @@ class Resource(Generic[T]):
     @cached_property
     def _page_decoder(self) -> msgspec.json.Decoder[Page[T]]:
         return msgspec.json.Decoder(Page[self.model])  # type: ignore[name-defined]
+
+
+_RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: str) -> T:

@@ -14,7 +14,7 @@ import os
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from random import Random
 
@@ -39,6 +39,7 @@ from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.serving import Extender
 from cotenant.kube.extender.state import state
 from cotenant.kube.extender.telling import Teller
+from cotenant.kube.kept_pods import kept_of
 from cotenant.kube.lease import Election, LeaseSettings
 from cotenant.kube.objects import Node, Pod
 from cotenant.kube.pods import demand_of, has_ended, holds_slot
@@ -87,7 +88,7 @@ class Server:
     def __post_init__(self) -> None:
         settings, client, dialects = self.settings, self.client, self.settings.dialects
         self.address = _own_address(settings, self.environ)
-        self.pods: Watcher[Pod] = Watcher(client, PODS)
+        self.pods: Watcher[Pod] = Watcher(client, replace(PODS, keep=kept_of(dialects)))
         self.nodes: Watcher[Node] = Watcher(client, NODES)
         self.election = Election(
             client,

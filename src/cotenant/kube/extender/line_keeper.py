@@ -112,7 +112,7 @@ class LineKeeper:
             if rows is None:
                 eligible, called = place.waiting.eligible, place.called
         waiting = Waiting(uid, demands, pod.spec.priority, since, eligible, self._created(pod))
-        self._places[uid] = _Place(pod, waiting, now, called=called)
+        self._places[uid] = _Place(known or pod, waiting, now, called=called)
         self._explain(uid)
 
     def refuse(self, pod: Pod, why_: str) -> None:
