@@ -185,7 +185,16 @@ def stage(spec: str, page: Page) -> Iterator[Stage]:
         for actor in actors:
             actor.kill()
         for path in filter(None, (runtime, folder)):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
+
+
+def _remove(folder: Path) -> None:
+    """One who is just dying may still put a file there: look again until it is gone."""
+    ends = time.monotonic() + PATIENCE
+    while folder.exists() and time.monotonic() < ends:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            time.sleep(0.05)
 
 
 @contextlib.contextmanager
