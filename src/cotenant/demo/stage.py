@@ -173,19 +173,14 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(spec: str, page: Page) -> Iterator[Stage]:
-    folder = Path(tempfile.mkdtemp(prefix="cotenant-demo-"))
-    runtime: Path | None = None
-    actors: list[Actor] = []
-    try:
-        runtime = home.prepare(folder / "home").runtime
+    with contextlib.ExitStack() as after:
+        with undisturbed():
+            folder = Path(tempfile.mkdtemp(prefix="cotenant-demo-"))
+            after.callback(_remove, folder)
+            after.callback(_remove, home.prepare(folder / "home").runtime)
         made = Stage(folder, spec, page)
-        actors = made.actors
+        after.callback(lambda: [actor.kill() for actor in made.actors])
         yield made
-    finally:
-        for actor in actors:
-            actor.kill()
-        for path in filter(None, (runtime, folder)):
-            _remove(path)
 
 
 def _remove(folder: Path) -> None:
