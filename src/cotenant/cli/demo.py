@@ -66,12 +66,13 @@ def command(ctx: click.Context) -> int:
     spec = ctx.obj or SPEC
     paper = _Paper()
     began = time.monotonic()
-    click.secho(f"The cards in this story are simulated ({spec}); the processes are real.", bold=True)
-    real = "" if ctx.obj else _real_cards()
-    if real:
-        paper.say(real)
-    with tidily(), stage(spec, paper) as made:
-        checks = Story(made).tell()
+    with tidily():
+        click.secho(f"The cards in this story are simulated ({spec}); the processes are real.", bold=True)
+        real = "" if ctx.obj else _real_cards()
+        if real:
+            paper.say(real)
+        with stage(spec, paper) as made:
+            checks = Story(made).tell()
     paper.heading("What happened")
     table.show(
         ("PART", "EXPECTED", "MEASURED", "HAPPENED"),

@@ -166,6 +166,10 @@ class Stage:
             raise Broken(f"cotenant {' '.join(arguments)} ended with {process.returncode}")
         return told or ""
 
+    def end(self) -> None:
+        for actor in self.actors:
+            actor.kill()
+
     def held_by(self, actor: Actor) -> dict[str, int]:
         """Bytes by card, as the cards themselves count them."""
         return next((dict(each.used) for each in self.cards.processes() if each.pid == actor.pid), {})
@@ -179,7 +183,7 @@ def stage(spec: str, page: Page) -> Iterator[Stage]:
             after.callback(_remove, folder)
             after.callback(_remove, home.prepare(folder / "home").runtime)
         made = Stage(folder, spec, page)
-        after.callback(lambda: [actor.kill() for actor in made.actors])
+        after.callback(made.end)
         yield made
 
 
