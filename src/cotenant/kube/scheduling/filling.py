@@ -104,6 +104,8 @@ def fill(
     )
     for demand in in_order(demands):
         filling.put(want(demand, window), open_)
+        if not filling.fits.any():
+            break
     return filling
 
 
