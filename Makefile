@@ -26,10 +26,8 @@ quick: $(VENV)/.test  ## the tests that need no Kubernetes
 testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
 	PYTHONPATH=tests $(BIN)/python -m cluster.testbed build
 
-# First the control plane alone, then a real kubelet: tests/cluster/conftest.py puts them in this order.
-cluster: testbed  ## the tests on a real Kubernetes
-	$(BIN)/python -m pytest $(ON_API_SERVER)
-	$(BIN)/python -m pytest tests/cluster
+cluster: testbed  ## the tests on a real Kubernetes: the control plane's, and beside them those with a kubelet
+	$(BIN)/python scripts/cluster_tests.py $(ON_API_SERVER)
 
 deploy: $(VENV)/.test  ## make deploy/ and the schema of the chart's values from the chart and the settings
 	PYTHONPATH=tests $(BIN)/python scripts/deploy.py

@@ -39,9 +39,26 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[TIMES] = {}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=["control-plane", "kubelet"],
+        help="only tests that need no more, or only the others",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What needs a kubelet comes last: until then there are no nodes but those that a test makes."""
-    items.sort(key=lambda item: HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ()))
+    items.sort(key=_needs_kubelet)
+    part = config.getoption("--part", None)
+    if part:
+        others = [item for item in items if _needs_kubelet(item) != (part == "kubelet")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
+def _needs_kubelet(item: pytest.Item) -> bool:
+    return HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ())
 
 
 def _unless_it_cannot(part: str) -> None:
