@@ -2,8 +2,8 @@
 
     python scripts/cluster_tests.py FILES ON AN API SERVER ...
 
-First in the output, and told as it happens, are those of the control plane; then those with a real kubelet. Each
-testbed has namespaces of its own, so they do not meet.
+First in the output, and told as it happens, are those of the control plane; then those with a real kubelet.
+Each testbed has namespaces of its own, so they do not meet.
 """
 
 from __future__ import annotations
