@@ -65,6 +65,20 @@ def make_namespace(api: Api) -> None:
             raise
 
 
+def until_allowed(attempt: Callable[[], object], seconds: float = 30) -> None:
+    """And they count a moment longer than they are there."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            attempt()
+        except Refused:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+        else:
+            return
+
+
 def until_refused(attempt: Callable[[], object], seconds: float = 30) -> None:
     """Policies count a moment after they were made. The attempt is a dry run."""
     end = time.monotonic() + seconds

@@ -4,6 +4,7 @@ The node has no registry: the images lie there under the names that the chart gi
 and no DNS: the scheduler is told an address where a small proxy follows the one Service that it asks.
 """
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ PARTS = (
 
 
 def prepare(cluster: Cluster) -> None:
-    """Images, and the label by which the agent knows a GPU node."""
+    """Images, and the label by which the agent knows a GPU node; and no simulated cards of tests before."""
+    shutil.rmtree("/run/cotenant", ignore_errors=True)
     chart.make_namespace(cluster.api)
     cluster.node.add_image(pythonimage.write(places.STATE / "cotenant.tar", IMAGE, ["cotenant", *REQUIRED]))
     files = {"/usr/bin/kube-scheduler": places.binary("kube-scheduler").resolve()}

@@ -34,6 +34,14 @@ def _installed(control_plane: ControlPlane) -> Iterator[None]:
     control_plane.kubectl(
         "delete", "--ignore-not-found", "--wait=false", "-f", "-", manifest=yaml.safe_dump_all(mine)
     )
+    unseen = plain("probe", {})
+    unseen["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_MEMORY: "1Gi"}}
+    for body in (forged, unseen):
+        chart.until_allowed(
+            lambda body=body: api.request(
+                "POST", "/api/v1/namespaces/default/pods", body, query={"dryRun": "All"}
+            )
+        )
 
 
 @pytest.fixture
