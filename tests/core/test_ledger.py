@@ -225,7 +225,7 @@ class AgainstTheModel(RuleBasedStateMachine):
         old = next((held for owner, held in self.model if owner == id and held.uuid == share.uuid), None)
         others = [held for owner, held in self.model if owner != id and held.uuid == share.uuid]
         memory = 0 if old is None else old.memory
-        compute = 0 if old is None else old.compute or 0
+        compute = 0 if old is None else 100 if old.whole else old.compute or 0
         grows = (
             old is None
             or share.memory > memory

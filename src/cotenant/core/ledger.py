@@ -211,7 +211,8 @@ class Ledger:
             if room.outside or room.grants > (old is not None):
                 raise NoRoom(f"{room.gpu} is in use, so it cannot be granted whole")
             return
-        if room.whole and not (old is not None and old.whole):
+        wholes = sum(other.whole for other in self._shares[share.uuid].values())
+        if wholes > (old is not None and old.whole):
             raise NoRoom(f"{room.gpu} is granted whole and shared with nobody")
         own = (old.memory, old.compute or 0) if old is not None else (0, 0)
         free = max(0, room.gpu.memory - room.outside - (room.granted - own[0]))
@@ -226,6 +227,6 @@ class Ledger:
 def _no_more(share: Share, old: Share) -> bool:
     return (
         share.memory <= old.memory
-        and (share.compute or 0) <= (old.compute or 0)
+        and (old.whole or (share.compute or 0) <= (old.compute or 0))
         and (old.whole or not share.whole)
     )
