@@ -91,7 +91,7 @@ def _hold(
     ranked = sorted(
         usable, key=lambda room: (room.gpu.uuid not in waiting.held, room.gpu.uuid in held_before, -room.free)
     )
-    return tuple(room.gpu.uuid for room in ranked[: waiting.demand.count])
+    return tuple(sorted(room.gpu.uuid for room in ranked[: waiting.demand.count]))
 
 
 def _will_do(room: Room, demand: Demand) -> bool:
