@@ -21,13 +21,13 @@ ON_API_SERVER := tests/kube/test_api_access.py tests/kube/test_api_lease.py test
 test: quick cluster  ## all tests: quick ones first, then those on a real Kubernetes
 
 quick: $(VENV)/.test  ## the tests that need no Kubernetes
-	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/cluster $(ON_API_SERVER))
+	$(BIN)/python scripts/tests.py quick tests $(addprefix --ignore=,tests/cluster $(ON_API_SERVER))
 
 testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
 	PYTHONPATH=tests $(BIN)/python -m cluster.testbed build
 
 cluster: testbed  ## the tests on a real Kubernetes: the control plane's, and beside them those with a kubelet
-	$(BIN)/python scripts/cluster_tests.py $(ON_API_SERVER)
+	$(BIN)/python scripts/tests.py cluster $(ON_API_SERVER)
 
 deploy: $(VENV)/.test  ## make deploy/ and the schema of the chart's values from the chart and the settings
 	PYTHONPATH=tests $(BIN)/python scripts/deploy.py

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile(os.environ.get("COTENANT_HYPOTHESIS", "same"))
+"""A run tells of the change that was made, not of luck; COTENANT_HYPOTHESIS=explore looks for what is new."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
