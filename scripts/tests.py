@@ -3,9 +3,9 @@
     python scripts/tests.py quick PYTEST ARGUMENTS ...
     python scripts/tests.py cluster FILES ON AN API SERVER ...
 
-Those on a real Kubernetes run in two testbeds side by side, since each waits more than it computes: the control
-plane's, told as they happen, and those with a real kubelet, told after them. What fails is run once more by
-itself, and both are shown: real processes on a busy machine are late at times, and a real fault fails again.
+Those on a real Kubernetes run in two testbeds side by side, since each waits more than it computes: the
+control plane's, told as they happen, and those with a real kubelet, told after them. What fails is run once
+more by itself, and both are shown: real processes on a busy machine are late at times, a real fault fails again.
 """
 
 from __future__ import annotations
