@@ -5,7 +5,7 @@
 
 Those on a real Kubernetes run in two testbeds side by side, since each waits more than it computes: the
 control plane's, told as they happen, and those with a real kubelet, told after them. What fails is run once
-more by itself, and both are shown: real processes on a busy machine are late at times, a real fault fails again.
+more by itself, and both are shown: on a busy machine real processes are late at times, a fault fails again.
 """
 
 from __future__ import annotations
