@@ -1,46 +1,9 @@
-"""One thing that is wrong.
-
-It says what was found, what it means for the people on the machine and what to do. `repair` names what
-`--fix` would do about it; without one, only a person can help.
-"""
+"""What a doctor of one machine finds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from cotenant.core.finding import ERROR, WARNING, Finding
 
-ERROR = "error"
-"""Something does not work, or a limit does not hold."""
-WARNING = "warning"
-"""It works, but not as somebody may expect."""
+__all__ = ["ERROR", "FIX", "WARNING", "Finding"]
 
 FIX = "run `cotenant doctor --fix`"
-
-
-@dataclass(frozen=True)
-class Finding:
-    kind: str
-    """A stable name, for scripts."""
-    target: str
-    """What it is about: an id, a path or a UUID."""
-    severity: str
-    found: str
-    means: str
-    do: str
-    repair: str | None = None
-    """A name in `repair.REPAIRS`."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return (self.kind, self.target)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "target": self.target,
-            "severity": self.severity,
-            "found": self.found,
-            "means": self.means,
-            "do": self.do,
-            "fixable": self.repair is not None,
-        }
