@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 
 import pytest
@@ -12,6 +13,19 @@ settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", derandomize=False)
 settings.load_profile(os.environ.get("COTENANT_HYPOTHESIS", "same"))
 """A run tells of the change that was made, not of luck; COTENANT_HYPOTHESIS=explore looks for what is new."""
+
+
+def pytest_configure() -> None:
+    """Whoever runs the tests in the background (`nohup`, `&`) has them ignore these, and so would every command
+    that they start and interrupt.
+    """
+    for number, usual in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
