@@ -7,7 +7,7 @@ sick, shrink, or fill up from outside while a grant lives on it, and then there 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import DuplicateCharge, NoRoom, UnknownGrant
@@ -47,10 +47,11 @@ class Room:
 
     def after(self, share: Share) -> Room:
         """The same card once the share is charged."""
-        return replace(
-            self,
+        return Room(
+            self.gpu,
             free=0 if share.whole else self.free - share.memory,
             granted=self.granted + share.memory,
+            outside=self.outside,
             compute_free=0 if share.whole else self.compute_free - (share.compute or 0),
             whole=share.whole,
             grants=self.grants + 1,

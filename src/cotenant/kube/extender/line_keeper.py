@@ -148,7 +148,7 @@ class LineKeeper:
                 self._put(pod)
         elif _is_unschedulable(pod) and not self._something_else_keeps(pod):
             self._put(pod)
-        self._moved.set()
+        self.moved()
 
     def refill(self) -> None:
         """At the beginning of a term: all that wait, by what the API server says of them."""
@@ -158,11 +158,12 @@ class LineKeeper:
             if _waits(pod) and _is_unschedulable(pod) and not self._something_else_keeps(pod):
                 self._put(pod)
         self._swept = float("-inf")
-        self._moved.set()
+        self.moved()
 
     def moved(self) -> None:
-        """The ledger may have gained room."""
-        self._moved.set()
+        """The ledger may have gained room, which matters if anybody waits."""
+        if self._places:
+            self._moved.set()
 
     async def run(self) -> None:
         while True:

@@ -19,18 +19,21 @@ from cotenant.kube.scheduling.wants import order_of
 def place_pod(fleet: Fleet, node: str, uid: str, slots: Sequence[SlotDemand]) -> PodGrant | None:
     """The grant it would be given on this node; None if there is no room. Nothing is charged.
 
-    Whether it fits is decided by best fit, as `scan` does, so that both always agree. Then the slots are put
-    one by one by the pod's own policy; if that puts the first ones in the way of the last, best fit stands.
+    The slots are put one by one by the pod's own policy. Whether several fit is decided by best fit, as
+    `scan` does, so that both always agree; if the policy puts the first in the way of the last, best fit
+    stands.
     """
     if not slots:
         return None
     rooms, closed = rooms_of(fleet, node), closed_to(fleet, node, uid)
     order = sorted(range(len(slots)), key=lambda at: order_of(slots[at].demand))
     wanted = [slots[at].demand for at in order]
-    tight = put_all(rooms, [best_fit(demand) for demand in wanted], (), closed)
-    if tight is None:
+    shares = put_all(rooms, wanted, fleet.typical, closed)
+    if len(wanted) > 1:
+        tight = put_all(rooms, [best_fit(demand) for demand in wanted], (), closed)
+        shares = tight and (shares or tight)
+    if shares is None:
         return None
-    shares = put_all(rooms, wanted, fleet.typical, closed) or tight
     granted = dict(zip(order, shares, strict=True))
     return PodGrant(
         uid,

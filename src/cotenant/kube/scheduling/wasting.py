@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,37 @@ def likely(typical: Typical, window: Window) -> Likely:
     return Likely(tuple(zip(weights, (demand for _, demand in typical), strict=True)), total)
 
 
+class _Plain(NamedTuple):
+    """Demands for so many bytes of any one card: whether they fit there is a question of size alone."""
+
+    needs: Bytes
+    """From the least to the largest."""
+    sums: NDArray[Any]
+    """The weight of those that need no more than none, the first, the second ... of them."""
+    total: int | float
+
+    def weights(self, free: Bytes) -> NDArray[Any]:
+        """For each card, the weight of all that fit there: one search, however many they are."""
+        found: NDArray[Any] = self.sums.take(self.needs.searchsorted(free, "right"))
+        return found
+
+
+def _by_size(chances: Likely) -> tuple[_Plain, list[tuple[int | float, Demand]]]:
+    """The plain ones, and the others."""
+    plain, others = list[tuple[int, int | float]](), list[tuple[int | float, Demand]]()
+    for weight, demand in chances.kinds:
+        memory = demand.memory
+        wishes = demand.compute or demand.models or demand.uuids
+        if memory is None or memory.bytes is None or demand.count > 1 or wishes:
+            others.append((weight, demand))
+        else:
+            plain.append((memory.bytes, weight))
+    plain.sort()
+    sums = chances.nothing((len(plain) + 1,))
+    np.cumsum([weight for _, weight in plain], out=sums[1:])
+    return _Plain(np.array([need for need, _ in plain], np.int64), sums, sums[-1].item()), others
+
+
 def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
     """For each card: the coarse increase on its node if the demand's one part goes there.
 
@@ -66,9 +97,10 @@ def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
     after: Bytes = np.zeros_like(free) if part.whole else free - part.need
     compute: Percents = window.compute - np.int8(100 if part.whole else part.compute)
     chances = likely(typical, window)
-    useful_before, useful_after = chances.nothing(free.shape), chances.nothing(free.shape)
-    rest, singles = chances.nothing(free.shape), 0 * chances.total
-    for weight, demand in chances.kinds:
+    plain, others = _by_size(chances)
+    useful_before, useful_after = plain.weights(free), plain.weights(after)
+    rest, singles = chances.nothing(free.shape), plain.total
+    for weight, demand in others:
         kind = want(demand, window)
         fit = kind.fits(free, window.compute, window.unused)
         still = None if kind.whole else kind.fits(after, compute, window.unused)
