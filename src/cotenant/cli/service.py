@@ -42,7 +42,18 @@ def run_service(file: Path | None, serve: Callable[[Settings, Access], Awaitable
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
     )
     access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
-    asyncio.run(_until_told(serve(settings, access)))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_told(serve(settings, access)))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """That of uvloop where there is one: a server spends half of its time on sockets."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 async def _until_told(work: Awaitable[None]) -> None:

@@ -76,6 +76,13 @@ class Demand:
         """How many cards it needs."""
         return self.gpus
 
+    @property
+    def plain(self) -> int | None:
+        """The bytes, if it asks for so many on any one card and for nothing else."""
+        if self.memory is None or self.gpus != 1 or self.compute or self.models or self.uuids:
+            return None
+        return self.memory.bytes
+
     def per_card(self, card_bytes: int) -> int:
         """Bytes on one of its cards, if that card has this size."""
         if self.memory is None:

@@ -7,10 +7,12 @@ cluster's nodes alike.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from itertools import accumulate
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.ledger import Room
@@ -65,19 +67,46 @@ def typical_of(demands: Iterable[Demand], cover: Fraction = Fraction(95, 100)) -
     return tuple(typical) or DEFAULT_TYPICAL
 
 
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Demands for so many bytes of any one card: whether they fit is a question of size alone.
+
+    To them memory is lost card by card, and so many of them are as quickly asked about as one.
+    """
+
+    needs: tuple[int, ...]
+    """From the least to the largest."""
+    sums: tuple[float, ...]
+    """The weight of the first none, one, two ... of them."""
+
+    def lost(self, free: int) -> float:
+        """Of a card with so much free memory, times the weights of those to whom it is lost."""
+        return free * (self.sums[-1] - self.sums[bisect_right(self.needs, free)])
+
+
+def by_size(typical: Typical) -> tuple[Plain, Typical]:
+    """The plain ones, and the others."""
+    sizes = [(kind.plain, weight, kind) for weight, kind in typical]
+    plain = sorted((size, weight) for size, weight, _ in sizes if size is not None)
+    sums = accumulate((weight for _, weight in plain), initial=0)
+    others = tuple((weight, kind) for size, weight, kind in sizes if size is None)
+    return Plain(tuple(size for size, _ in plain), tuple(sums)), others
+
+
 def increases(rooms: Sequence[Room], typical: Typical) -> Callable[[int, Room], int]:
     """The coarse increase if the card at a position changes so, without looking at all the others again."""
     free = sum(room.free for room in rooms)
     card = max(room.gpu.memory for room in rooms)
+    plain, others = by_size(typical)
     kinds = list[tuple[float, Demand, list[bool], int, int]]()
-    for weight, kind in typical:
+    for weight, kind in others:
         fit = [room.fits(kind) for room in rooms]
         unfit = sum(room.free for room, does in zip(rooms, fit, strict=True) if not does)
         kinds.append((weight, kind, fit, unfit, sum(fit)))
 
     def increase_by(at: int, after: Room) -> int:
         was = rooms[at].free
-        increase: float = 0
+        increase = plain.lost(after.free) - plain.lost(was)
         for weight, kind, fit, unfit, cards in kinds:
             does = after.fits(kind)
             unfit_after = unfit - (0 if fit[at] else was) + (0 if does else after.free)

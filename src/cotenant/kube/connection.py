@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from urllib.parse import urlencode
 
 import aiohttp
 from multidict import CIMultiDict
@@ -166,7 +167,7 @@ class Connection:
             async with asyncio.timeout(limits.total or self.settings.request):
                 return await self._opened().request(
                     call.method,
-                    URL(access.server + call.path, encoded=True).with_query({**call.query, **query}),
+                    URL(f"{access.server}{call.path}?{urlencode({**call.query, **query})}", encoded=True),
                     data=call.body,
                     headers=headers,
                     ssl=context,

@@ -13,7 +13,8 @@ import logging
 import os
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from random import Random
@@ -30,13 +31,14 @@ from cotenant.kube.backoff import Backoff
 from cotenant.kube.certificate_keeper import CertificateKeeper
 from cotenant.kube.client import Client
 from cotenant.kube.errors import KubeError
-from cotenant.kube.extender.binding import Binder
+from cotenant.kube.extender.binding import WITHIN, Binder
 from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.endpoint import publish
 from cotenant.kube.extender.fencing import fence_all
+from cotenant.kube.extender.front import Front
 from cotenant.kube.extender.keeping import FleetKeeper
 from cotenant.kube.extender.line_keeper import LineKeeper
-from cotenant.kube.extender.serving import Extender
+from cotenant.kube.extender.serving import LARGEST_BODY, Extender
 from cotenant.kube.extender.state import state
 from cotenant.kube.extender.telling import Teller
 from cotenant.kube.kept_pods import kept_of
@@ -129,7 +131,7 @@ class Server:
 
     async def run(self) -> None:
         election = asyncio.create_task(self.election.run())
-        runners: list[web.AppRunner] = []
+        stop = AsyncExitStack()
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in (
@@ -143,38 +145,32 @@ class Server:
                     _never_ends(election),
                 ):
                     tasks.create_task(work)
-                await self._listen(runners)
+                await self._listen(stop)
         finally:
-            for runner in runners:
-                await runner.cleanup()
+            await stop.aclose()
             election.cancel()  # last of all: what acts as leader has stopped
             await asyncio.wait([election])
 
-    async def _listen(self, runners: list[web.AppRunner]) -> None:
+    async def _listen(self, stop: AsyncExitStack) -> None:
         await self.certificates.wait_until_ready()
         checks = {"certificates": lambda: self.certificates.ready}
         app = webhook_app(self.settings, self.settings.dialects, self.registry, checks)
         app.router.add_get("/state", self._show_state)
         webhook = webhook_runner(app)
-        extender = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
-        plain = bool(self.settings.server.address) and ip_address(self.settings.server.address).is_loopback
-        for runner, port, context in (
-            (
-                webhook,
-                self.settings.webhook.port,
-                self.certificates.server_context(client_certificates=False),
-            ),
-            (extender, self.settings.extender.port, None if plain else self._mutual()),
-        ):
+        others = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
+        for runner in (webhook, others):
             await runner.setup()
-            runners.append(runner)
-            site = web.TCPSite(
-                runner, self.settings.server.address or None, port, ssl_context=context, backlog=1024
-            )
-            try:
-                await site.start()
-            except OSError as error:
-                raise CotenantError(f"port {port}: it cannot be listened on: {error.strerror}") from None
+            stop.push_async_callback(runner.cleanup)
+        assert others.server is not None  # noqa: S101 - after its setup it has one
+        front = Front(self.extender.verbs(), others.server, LARGEST_BODY)
+        stop.push_async_callback(front.close, WITHIN)
+        address = self.settings.server.address or None
+        plain = address is not None and ip_address(address).is_loopback
+        serving = self.certificates.server_context(client_certificates=False)
+        site = web.TCPSite(webhook, address, self.settings.webhook.port, ssl_context=serving, backlog=1024)
+        await _listening(self.settings.webhook.port, site.start())
+        port = self.settings.extender.port
+        await _listening(port, front.listen(address, port, None if plain else self._mutual()))
         log.info("listening on %s", self.address)
 
     async def _show_state(self, _: web.Request) -> web.Response:
@@ -263,6 +259,13 @@ def _own_address(settings: Settings, environ: Mapping[str, str]) -> str:
         f"server.address: {address!r} is not an IP address of this server: others must know where it is: set "
         "it, or POD_IP in the environment"
     )
+
+
+async def _listening(port: int, start: Awaitable[object]) -> None:
+    try:
+        await start
+    except OSError as error:
+        raise CotenantError(f"port {port}: it cannot be listened on: {error.strerror}") from None
 
 
 async def _never_ends(task: asyncio.Task[None]) -> None:

@@ -24,6 +24,9 @@ BAD_DEMAND = "GPU demand that cannot be understood"
 BEING_BOUND = "the pod is being bound to another node"
 NEVER = frozenset({Verdict.NO_CARDS, Verdict.UNKNOWN_MODEL, Verdict.TOO_BIG})
 """Evicting others does not help."""
+_FITS = int(Verdict.FITS)
+_FAILED = {int(verdict): reason for verdict, reason in REASONS.items() if verdict not in NEVER}
+_NEVER = {int(verdict): REASONS[verdict] for verdict in NEVER}
 
 
 @dataclass
@@ -53,6 +56,8 @@ class Decider:
             return messages.filtered(fitting, others, {})
         rows = self.fleet.rows(names)
         verdicts = scan(self.fleet, pod.metadata.uid, demands, rows)
+        if names and not verdicts.any():
+            return messages.filtered(names, {}, {})
         fitting, failed, never = _sorted_out(names, verdicts.tolist())
         if not fitting:
             self.line.add(pod, demands, rows)
@@ -132,13 +137,11 @@ def _sorted_out(
     names: Sequence[str], verdicts: Sequence[int]
 ) -> tuple[list[str], dict[str, str], dict[str, str]]:
     fitting, failed, never = list[str](), dict[str, str](), dict[str, str]()
-    reasons = {int(verdict): reason for verdict, reason in REASONS.items()}
-    fits, hopeless = int(Verdict.FITS), {int(verdict) for verdict in NEVER}
     for name, verdict in zip(names, verdicts, strict=True):
-        if verdict == fits:
+        if verdict == _FITS:
             fitting.append(name)
-        elif verdict in hopeless:
-            never[name] = reasons[verdict]
+        elif verdict in _FAILED:
+            failed[name] = _FAILED[verdict]
         else:
-            failed[name] = reasons[verdict]
+            never[name] = _NEVER[verdict]
     return fitting, failed, never

@@ -5,6 +5,7 @@ Their keys are Go field names without tags: we write them so, and read them in a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -15,8 +16,10 @@ from cotenant.kube.objects import Pod
 
 T = TypeVar("T")
 
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")]
-_Uid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
+_NAME = re.compile(r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
+_UID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_Name = Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
+_Uid = Annotated[str, msgspec.Meta(pattern=_UID.pattern)]
 
 
 class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal", forbid_unknown_fields=True):
@@ -78,16 +81,16 @@ class BindArgs(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True
     node: _Name = msgspec.field(name="Node")
 
 
-class _Identity(msgspec.Struct, frozen=True, gc=False):
-    name: _Name
-    namespace: _Name
-    uid: _Uid
-
-
 def _check_identity(pod: Pod) -> None:
     """Whoever waits is later called by name, which must then be one."""
     meta = pod.metadata
-    msgspec.convert({"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}, _Identity)
+    for field, text, pattern in (
+        ("name", meta.name, _NAME),
+        ("namespace", meta.namespace, _NAME),
+        ("uid", meta.uid, _UID),
+    ):
+        if not pattern.match(text):
+            raise ValueError(f"Pod.metadata.{field}: {text[:64]!a} is none")
 
 
 class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):

@@ -14,6 +14,7 @@ from cotenant.core.errors import BadInput, CotenantError
 from cotenant.kube.extender import messages
 from cotenant.kube.extender.binding import Binder
 from cotenant.kube.extender.deciding import Decider
+from cotenant.kube.extender.front import Answer, Verb
 from cotenant.kube.extender.inspecting import inspect
 
 log = logging.getLogger(__name__)
@@ -22,12 +23,13 @@ LARGEST_BODY = 64 * 2**20
 """A scheduler that sends whole nodes, 5,000 of them, sends as much."""
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
-Verb = Callable[[bytes], Awaitable[bytes]]
+PREFIXES = ("", "/gpushare-scheduler")
+"""gpushare's own extender is configured with the second."""
 
 
 @dataclass
 class Extender:
-    """The verbs as functions of bodies."""
+    """The verbs as functions of bodies, and all that is served besides."""
 
     decider: Decider
     binder: Binder
@@ -44,68 +46,67 @@ class Extender:
             registry=self.registry,
         )
 
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=LARGEST_BODY)
+    def verbs(self) -> dict[str, Verb]:
+        """By path."""
         verbs: dict[str, Verb] = {
-            "filter": self._filter,
-            "prioritize": self._prioritize,
-            "preempt": self._preempt,
+            "filter": self._deciding("filter", self._filter),
+            "prioritize": self._deciding("prioritize", self._prioritize),
+            "preempt": self._deciding("preempt", self._preempt),
             "bind": self._bind,
         }
-        for name, verb in verbs.items():
-            handler = self._handler(name, verb)
-            app.router.add_post(f"/{name}", handler)
-            app.router.add_post(f"/gpushare-scheduler/{name}", handler)
+        return {f"{prefix}/{name}": verb for name, verb in verbs.items() for prefix in PREFIXES}
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=LARGEST_BODY)
+        for path, verb in self.verbs().items():
+            app.router.add_post(path, _handler(verb))
         app.router.add_get("/healthz", self._health)
         app.router.add_get("/gpushare-scheduler/inspect", self._inspect)
         app.router.add_get("/gpushare-scheduler/inspect/{node}", self._inspect)
         return app
 
-    def _handler(self, name: str, verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def _deciding(self, name: str, decide: Callable[[bytes], bytes]) -> Callable[[bytes], Answer]:
         seconds = self._seconds.labels(name)
 
-        async def handle(request: web.Request) -> web.Response:
-            body = await request.read()
+        def answer(body: bytes) -> Answer:
             began = time.perf_counter()
-            status, answer = await self._answer(name, verb, body)
+            try:
+                said = self._unready() or (200, decide(body))
+            except Exception as error:  # noqa: BLE001 - each is an answer
+                said = _failed(name, error)
             seconds.observe(time.perf_counter() - began)
-            response = web.Response(body=answer, status=status, content_type="application/json")
-            if status == 503:
-                response.force_close()  # a kept connection would lead here again, and not to who leads now
-            return response
+            return said
 
-        return handle
+        return answer
 
-    async def _answer(self, name: str, verb: Verb, body: bytes) -> tuple[int, bytes]:
-        reason = self.ready()
-        if reason is not None:
-            return 503, messages.failed(reason)
+    async def _bind(self, body: bytes) -> Answer:
+        began = time.perf_counter()
         try:
-            return 200, await verb(body)
-        except BadInput as error:
-            return 400, messages.failed(str(error))
-        except CotenantError as error:
-            return 500, messages.failed(str(error))
-        except Exception:
-            log.exception("%s", name)
-            return 500, messages.failed(f"{name}: an error of Cotenant itself; its log has the details")
+            said = self._unready() or (200, await self._bound(messages.read(body, messages.BindArgs)))
+        except Exception as error:  # noqa: BLE001 - each is an answer
+            said = _failed("bind", error)
+        self._seconds.labels("bind").observe(time.perf_counter() - began)
+        return said
 
-    async def _filter(self, body: bytes) -> bytes:
-        return self.decider.filter(messages.read(body, messages.Args))
-
-    async def _prioritize(self, body: bytes) -> bytes:
-        return self.decider.prioritize(messages.read(body, messages.Args))
-
-    async def _preempt(self, body: bytes) -> bytes:
-        return self.decider.preempt(messages.read(body, messages.PreemptArgs))
-
-    async def _bind(self, body: bytes) -> bytes:
-        args = messages.read(body, messages.BindArgs)
+    async def _bound(self, args: messages.BindArgs) -> bytes:
         try:
             await self.binder.bind(args)
         except CotenantError as error:
             return messages.bound(str(error))
         return messages.bound()
+
+    def _unready(self) -> Answer | None:
+        reason = self.ready()
+        return None if reason is None else (503, messages.failed(reason))
+
+    def _filter(self, body: bytes) -> bytes:
+        return self.decider.filter(messages.read(body, messages.Args))
+
+    def _prioritize(self, body: bytes) -> bytes:
+        return self.decider.prioritize(messages.read(body, messages.Args))
+
+    def _preempt(self, body: bytes) -> bytes:
+        return self.decider.preempt(messages.read(body, messages.PreemptArgs))
 
     async def _health(self, _: web.Request) -> web.Response:
         reason = self.ready()
@@ -118,3 +119,24 @@ class Extender:
         decider = self.decider
         answer = inspect(decider.fleet, decider.pods, decider.dialects, request.match_info.get("node"))
         return web.json_response(answer, status=404 if "error" in answer else 200)
+
+
+def _failed(name: str, error: Exception) -> Answer:
+    if isinstance(error, BadInput):
+        return 400, messages.failed(str(error))
+    if isinstance(error, CotenantError):
+        return 500, messages.failed(str(error))
+    log.error("%s", name, exc_info=error)
+    return 500, messages.failed(f"{name}: an error of Cotenant itself; its log has the details")
+
+
+def _handler(verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        answer = verb(await request.read())
+        status, body = answer if isinstance(answer, tuple) else await answer
+        response = web.Response(body=body, status=status, content_type="application/json")
+        if status == 503:
+            response.force_close()  # a kept connection would lead here again, and not to who leads now
+        return response
+
+    return handle

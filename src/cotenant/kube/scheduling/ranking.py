@@ -22,6 +22,7 @@ from cotenant.kube.scheduling.wants import want
 from cotenant.kube.scheduling.wasting import increase_by_card, increase_by_node
 
 BEST = 10
+_FITS = int(Verdict.FITS)
 _AT_A_TIME = 1024
 
 
@@ -29,7 +30,7 @@ def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDA
     """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
     own = fleet.held_places(uid)
     result = np.zeros(len(rows), np.int64)
-    fits = np.flatnonzero(judge(fleet.matrix, demands, rows, own) == Verdict.FITS)
+    fits = np.flatnonzero(judge(fleet.matrix, demands, rows, own) == _FITS)
     if len(fits) and demands:
         order = fits[ranked(fleet.matrix, fleet.typical, demands, rows[fits], own)]
         result[order] = by_rank(len(order))

@@ -35,6 +35,9 @@ class Verdict(enum.IntEnum):
     """It would fit, were it not for cards that are held for somebody who waits."""
 
 
+_FITS, _NO_ROOM = np.uint8(Verdict.FITS), np.uint8(Verdict.NO_ROOM)
+
+
 def scan(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.uint8]:
     """A Verdict for each row; one that is unknown (-1) has no cards."""
     return judge(fleet.matrix, demands, rows, fleet.held_places(uid))
@@ -81,7 +84,7 @@ def room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Bool
 def _judge(window: Window, demands: Sequence[Demand], own: Own) -> NDArray[np.uint8]:
     open_ = open_cards(window, own)
     fits = room(window, demands, open_)
-    verdicts = np.where(fits, np.uint8(Verdict.FITS), np.uint8(Verdict.NO_ROOM))
+    verdicts = np.where(fits, _FITS, _NO_ROOM)
     if fits.all():
         return verdicts
     if open_ is not None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.core.fragmentation import Typical
+from cotenant.core.fragmentation import Typical, by_size
 from cotenant.kube.scheduling.filling import Filling
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
 from cotenant.kube.scheduling.wants import Want, how_many, want
@@ -29,8 +29,12 @@ class Likely:
     kinds: tuple[tuple[int | float, Demand], ...]
     total: int | float
 
+    @property
+    def dtype(self) -> type[np.int64 | np.float64]:
+        return np.int64 if isinstance(self.total, int) else np.float64
+
     def nothing(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        return np.zeros(shape, np.int64 if isinstance(self.total, int) else np.float64)
+        return np.zeros(shape, self.dtype)
 
     def coarse(self, increase: NDArray[Any], card: Bytes) -> Bytes:
         """In tenths of a card, as the core's `coarse`; `card` is the size of each node's largest."""
@@ -56,37 +60,6 @@ def likely(typical: Typical, window: Window) -> Likely:
     return Likely(tuple(zip(weights, (demand for _, demand in typical), strict=True)), total)
 
 
-class _Plain(NamedTuple):
-    """Demands for so many bytes of any one card: whether they fit there is a question of size alone."""
-
-    needs: Bytes
-    """From the least to the largest."""
-    sums: NDArray[Any]
-    """The weight of those that need no more than none, the first, the second ... of them."""
-    total: int | float
-
-    def weights(self, free: Bytes) -> NDArray[Any]:
-        """For each card, the weight of all that fit there: one search, however many they are."""
-        found: NDArray[Any] = self.sums.take(self.needs.searchsorted(free, "right"))
-        return found
-
-
-def _by_size(chances: Likely) -> tuple[_Plain, list[tuple[int | float, Demand]]]:
-    """The plain ones, and the others."""
-    plain, others = list[tuple[int, int | float]](), list[tuple[int | float, Demand]]()
-    for weight, demand in chances.kinds:
-        memory = demand.memory
-        wishes = demand.compute or demand.models or demand.uuids
-        if memory is None or memory.bytes is None or demand.count > 1 or wishes:
-            others.append((weight, demand))
-        else:
-            plain.append((memory.bytes, weight))
-    plain.sort()
-    sums = chances.nothing((len(plain) + 1,))
-    np.cumsum([weight for _, weight in plain], out=sums[1:])
-    return _Plain(np.array([need for need, _ in plain], np.int64), sums, sums[-1].item()), others
-
-
 def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
     """For each card: the coarse increase on its node if the demand's one part goes there.
 
@@ -97,9 +70,11 @@ def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
     after: Bytes = np.zeros_like(free) if part.whole else free - part.need
     compute: Percents = window.compute - np.int8(100 if part.whole else part.compute)
     chances = likely(typical, window)
-    plain, others = _by_size(chances)
-    useful_before, useful_after = plain.weights(free), plain.weights(after)
-    rest, singles = chances.nothing(free.shape), plain.total
+    plain, others = by_size(chances.kinds)
+    needs, sums = np.array(plain.needs, np.int64), np.array(plain.sums, chances.dtype)
+    useful_before: NDArray[Any] = sums.take(needs.searchsorted(free, "right"))
+    useful_after: NDArray[Any] = sums.take(needs.searchsorted(after, "right"))
+    rest, singles = chances.nothing(free.shape), plain.sums[-1]
     for weight, demand in others:
         kind = want(demand, window)
         fit = kind.fits(free, window.compute, window.unused)
