@@ -7,9 +7,10 @@ from typing import Any
 
 from cotenant.core.finding import ERROR, WARNING, Finding
 
-__all__ = ["ERROR", "FIX", "WARNING", "Finding", "Outcome"]
+__all__ = ["ERROR", "FIX", "RESTORE", "WARNING", "Finding", "Outcome"]
 
 FIX = "run `cotenant doctor --cluster --fix`"
+RESTORE = "helm upgrade, or kubectl apply -f deploy/cotenant.yaml, restores it"
 
 
 @dataclass(frozen=True)

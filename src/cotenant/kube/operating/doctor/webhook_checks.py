@@ -1,0 +1,145 @@
+"""The webhook: its certificates, and whether the API server asks it as it should."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+
+from cotenant.kube import certificates
+from cotenant.kube.admission.configuration import NAME, webhook_configuration
+from cotenant.kube.certificate_keeper import SECRET
+from cotenant.kube.certificate_set import CertificateSet, from_data, is_signed
+from cotenant.kube.operating.doctor.facts import Facts
+from cotenant.kube.operating.doctor.finding import ERROR, FIX, RESTORE, WARNING, Finding
+
+_LATE = 1 / 4
+"""Of a certificate's life: the server renews it when a third is left, so by then it does not."""
+
+
+def certificate(facts: Facts) -> Iterator[Finding]:
+    target = f"secret {facts.installed.namespace}/{SECRET}"
+    if facts.certificates is None:
+        if not facts.is_unread(f"secret {SECRET}"):
+            yield Finding(
+                "no-certificates",
+                target,
+                ERROR,
+                f"the {target} is not there",
+                "the API server and kube-scheduler cannot talk to the server",
+                f"the server makes it: {_log(facts)}",
+            )
+        return
+    kept = from_data(facts.certificates)
+    for what, pair in (
+        ("serving", kept.serving),
+        ("scheduler", kept.scheduler),
+        ("authority", kept.authority),
+    ):
+        late = _is_late(what, pair.certificate, facts)
+        problem = _problem(what, pair.certificate, kept, facts) or late
+        if problem is not None:
+            yield Finding(
+                "certificate",
+                f"{target}: {what}",
+                WARNING if problem is late else ERROR,
+                f"the {what} certificate in the {target} {problem}",
+                "the API server or kube-scheduler is refused, or will be",
+                f"the server renews it within a minute: if this stays, {_log(facts)}",
+            )
+
+
+def _log(facts: Facts) -> str:
+    return f"kubectl logs -n {facts.installed.namespace} -l app.kubernetes.io/component=server"
+
+
+def _problem(what: str, pem: bytes, kept: CertificateSet, facts: Facts) -> str | None:
+    found = certificates.read(pem)
+    if found is None:
+        return "is damaged or missing"
+    term = certificates.term(found)
+    if facts.now >= term.ends:
+        return f"has expired at {term.ends}"
+    if facts.now < term.begins:
+        return f"is not good before {term.begins}"
+    if what != "authority" and not is_signed(pem, kept.bundle):
+        return "is not signed by the authority beside it"
+    return None
+
+
+def _is_late(what: str, pem: bytes, facts: Facts) -> str | None:
+    """An authority has a successor long before its end."""
+    found = certificates.read(pem)
+    if found is None or what == "authority":
+        return None
+    term = certificates.term(found)
+    left = (term.ends - facts.now) / (term.ends - term.begins)
+    return f"has only {term.ends - facts.now} left and is not renewed" if left < _LATE else None
+
+
+def webhook(facts: Facts) -> Iterator[Finding]:
+    found, target = facts.installed.webhook, f"mutatingwebhookconfiguration {NAME}"
+    if facts.is_unread("webhook"):
+        return
+    if found is None:
+        restorable = facts.certificates is not None and facts.installed.settings_known
+        yield Finding(
+            "webhook-missing",
+            target,
+            ERROR,
+            f"there is no {target}",
+            "GPU pods are not prepared: they get no slot, and no card",
+            FIX if restorable else RESTORE,
+            "webhook" if restorable else None,
+        )
+        return
+    altered = altered_fields(facts)
+    if altered:
+        restorable = facts.installed.settings_known or not _depends_on_settings(altered)
+        yield Finding(
+            "webhook-altered",
+            target,
+            ERROR,
+            f"the {target} is not as it was installed: {', '.join(altered)}",
+            "GPU pods may pass without it, or other pods wait for it",
+            FIX if restorable else RESTORE,
+            "webhook" if restorable else None,
+        )
+    if facts.certificates is None:
+        return
+    wanted = base64.b64encode(from_data(facts.certificates).bundle).decode()
+    if any(
+        (each.get("clientConfig") or {}).get("caBundle") != wanted for each in found.get("webhooks") or ()
+    ):
+        yield Finding(
+            "ca-bundle",
+            target,
+            ERROR,
+            f"the {target} trusts another authority than the one in the Secret {SECRET}",
+            "the API server does not trust the webhook: no GPU pod can be created",
+            FIX,
+            "ca-bundle",
+        )
+
+
+def altered_fields(facts: Facts) -> list[str]:
+    """Where the webhook's configuration differs; whom it is asked about, only if settings are known."""
+    found = (facts.installed.webhook or {}).get("webhooks") or []
+    settings = facts.installed.settings
+    (wanted,) = webhook_configuration(settings, settings.dialects)["webhooks"]
+    if [each.get("name") for each in found] != [wanted["name"]]:
+        return ["webhooks"]
+    known = facts.installed.settings_known
+    return [
+        key
+        for key, value in wanted.items()
+        if key != "clientConfig" and (known or key != "matchConditions") and found[0].get(key) != value
+    ] + [
+        f"clientConfig.service.{key}"
+        for key, value in wanted["clientConfig"]["service"].items()
+        if ((found[0].get("clientConfig") or {}).get("service") or {}).get(key) != value
+    ]
+
+
+def _depends_on_settings(altered: list[str]) -> bool:
+    """Which pods it is asked about, and where it is, are the installation's to say."""
+    return any(each == "webhooks" or each.startswith("clientConfig") for each in altered)
