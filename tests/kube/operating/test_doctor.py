@@ -3,9 +3,11 @@
 import base64
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from kube.operating.clusters import GI, NOW, card_of, node, pod, uid_of
 from kube.operating.well import (
     DATA,
@@ -31,6 +33,7 @@ from kube.operating.well import (
 from cotenant.dialects import names
 from cotenant.kube.extender.state import state
 from cotenant.kube.objects import Generic, Meta
+from cotenant.kube.operating.doctor.installed_sum import ANNOTATION
 from cotenant.kube.operating.doctor.told import OfServer
 from cotenant.kube.operating.line_view import fleet_of
 
@@ -198,6 +201,50 @@ def test_a_policy_that_is_missing_or_does_not_deny(policy, changes, repair):
     )
     assert (finding.kind, finding.target) == ("policy", "policy cotenant-grants")
     assert finding.repair == repair, "the text of a policy is the chart's"
+
+
+def installed_policies() -> dict[str, dict]:
+    """Those of deploy/cotenant.yaml, which Helm wrote."""
+    text = (Path(__file__).parents[3] / "deploy" / "cotenant.yaml").read_text()
+    found = [each for each in yaml.safe_load_all(text) if each]
+    return {each["metadata"]["name"]: each for each in found if each["kind"] == "ValidatingAdmissionPolicy"}
+
+
+def test_policies_as_the_chart_made_them_are_known_again_by_their_sum():
+    made = installed_policies()
+    assert set(made) == set(WELL.policies)
+    assert all(ANNOTATION in each["metadata"]["annotations"] for each in made.values())
+    assert kinds(policies=made) == []
+    for each in made.values():  # as an API server gives them back
+        defaults = {"matchPolicy": "Equivalent", "objectSelector": {}, "namespaceSelector": {}}
+        each["spec"]["matchConstraints"] = {**defaults, **each["spec"]["matchConstraints"]}
+        each["spec"]["somethingNew"] = "a default of next year"
+    assert kinds(policies=made) == []
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda spec: spec["validations"].pop(),
+        lambda spec: spec["validations"][0].update(expression="true"),
+        lambda spec: spec.update(matchConditions=[{"name": "never", "expression": "false"}]),
+        lambda spec: spec["matchConstraints"].update(namespaceSelector={"matchLabels": {"a": "b"}}),
+        lambda spec: spec["matchConstraints"].update(excludeResourceRules=[{"resources": ["pods"]}]),
+        lambda spec: spec["matchConstraints"].update(matchPolicy="Exact"),
+        lambda spec: spec.update(matchConstraints=None),
+        lambda spec: spec.update(paramKind={"kind": "ConfigMap", "apiVersion": "v1"}),
+        lambda spec: spec.pop("variables"),
+    ],
+)
+def test_a_policy_whose_text_was_changed(alter):
+    made = installed_policies()
+    alter(made["cotenant-demands"]["spec"])
+    (finding,) = found(policies=made)
+    assert (finding.kind, finding.target) == ("policy-altered", "policy cotenant-demands")
+    assert finding.repair is None
+    assert "kubectl apply -f deploy/cotenant.yaml -l app.kubernetes.io/component=policy" in finding.do
+    del made["cotenant-demands"]["metadata"]["annotations"]
+    assert kinds(policies=made) == [], "who changes one on purpose says so by taking the sum off"
 
 
 @pytest.mark.parametrize("held", [None, lease(""), lease(age=300)])

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cotenant.kube.operating.doctor.facts import Facts
-from cotenant.kube.operating.doctor.finding import ERROR, FIX, RESTORE, Finding
+from cotenant.kube.operating.doctor.finding import ERROR, FIX, Finding, restore
+from cotenant.kube.operating.doctor.installed_sum import ANNOTATION, sum_of
 
 POLICIES = tuple(
     f"cotenant-{name}" for name in ("bindings", "cards", "demands", "grants", "modes", "nodes", "server")
@@ -21,23 +22,31 @@ def policies(facts: Facts) -> Iterator[Finding]:
     for name in POLICIES:
         policy, binding = facts.policies.get(name), facts.bindings.get(name)
         if policy is None:
-            yield _finding(name, "is not there", None)
+            yield _finding(facts, "policy", name, "is not there", None)
             continue
+        if _is_altered(policy):
+            yield _finding(facts, "policy-altered", name, "does not say what was installed", None)
         problems = [*_passes(policy), *binding_problems(name, binding)]
         if problems:
-            yield _finding(name, "; it ".join(problems), REPAIR)
+            yield _finding(facts, "policy", name, "; it ".join(problems), REPAIR)
 
 
-def _finding(name: str, problem: str, repair: str | None) -> Finding:
+def _finding(facts: Facts, kind: str, name: str, problem: str, repair: str | None) -> Finding:
     return Finding(
-        "policy",
+        kind,
         f"policy {name}",
         ERROR,
         f"the ValidatingAdmissionPolicy {name} {problem}",
         "an author of pods may get more than was granted: see docs/security.md",
-        FIX if repair else RESTORE,
+        FIX if repair else restore(facts.installed.namespace, "policy"),
         repair,
     )
+
+
+def _is_altered(policy: Mapping[str, Any]) -> bool:
+    """By the sum that the chart wrote beside it; who changes it on purpose takes that off."""
+    told = ((policy.get("metadata") or {}).get("annotations") or {}).get(ANNOTATION)
+    return told is not None and told != sum_of(policy.get("spec") or {})
 
 
 def _passes(policy: Mapping[str, Any]) -> Iterator[str]:

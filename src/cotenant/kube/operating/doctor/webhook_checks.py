@@ -10,7 +10,7 @@ from cotenant.kube.admission.configuration import NAME, webhook_configuration
 from cotenant.kube.certificate_keeper import SECRET
 from cotenant.kube.certificate_set import CertificateSet, from_data, is_signed
 from cotenant.kube.operating.doctor.facts import Facts
-from cotenant.kube.operating.doctor.finding import ERROR, FIX, RESTORE, WARNING, Finding
+from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding, restore
 
 _LATE = 1 / 4
 """Of a certificate's life: the server renews it when a third is left, so by then it does not."""
@@ -88,7 +88,7 @@ def webhook(facts: Facts) -> Iterator[Finding]:
             ERROR,
             f"there is no {target}",
             "GPU pods are not prepared: they get no slot, and no card",
-            FIX if restorable else RESTORE,
+            FIX if restorable else restore(facts.installed.namespace, "webhook"),
             "webhook" if restorable else None,
         )
         return
@@ -101,7 +101,7 @@ def webhook(facts: Facts) -> Iterator[Finding]:
             ERROR,
             f"the {target} is not as it was installed: {', '.join(altered)}",
             "GPU pods may pass without it, or other pods wait for it",
-            FIX if restorable else RESTORE,
+            FIX if restorable else restore(facts.installed.namespace, "webhook"),
             "webhook" if restorable else None,
         )
     if facts.certificates is None:
