@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cotenant.kube.client import Client
-from cotenant.kube.operating.doctor.facts import NAME, Facts
+from cotenant.kube.client import Client, Selection
+from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts
 from cotenant.kube.operating.doctor.repairs.repair import NotRepaired, guard_of
-from cotenant.kube.resources import Resource
+from cotenant.kube.resources import PODS, Resource
 
 DEPLOYMENTS: Resource[dict[str, Any]] = Resource(dict, "Deployment", "deployments", group="apps")
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
@@ -33,15 +33,24 @@ async def restart(client: Client, facts: Facts, name: str) -> None:
 
 
 async def wait(client: Client, facts: Facts, name: str, clock: Callable[[], float] = time.monotonic) -> None:
-    """Until all its pods are new ones; NotRepaired if that takes too long."""
+    """Until all its pods are new ones, and the old ones are gone; NotRepaired if that takes too long."""
     ends = clock() + _LONGEST
-    while not is_done(await client.get(DEPLOYMENTS, name, facts.installed.namespace)):
+    while not await _is_over(client, facts, name):
         if clock() >= ends:
             raise NotRepaired(
                 "it is being restarted, and that takes long: "
                 f"kubectl rollout status -n {facts.installed.namespace} deployment/{name}"
             )
         await asyncio.sleep(_LOOK)
+
+
+async def _is_over(client: Client, facts: Facts, name: str) -> bool:
+    namespace = facts.installed.namespace
+    if not is_done(await client.get(DEPLOYMENTS, name, namespace)):
+        return False
+    labels = f"{NAME}=cotenant,{COMPONENT}={name.removeprefix('cotenant-')}"
+    pods = (await client.list(PODS, Selection(namespace, labels=labels))).items
+    return all(pod.metadata.deletion_timestamp is None for pod in pods)
 
 
 def is_done(found: dict[str, Any]) -> bool:
