@@ -137,12 +137,11 @@ def _versions(target: str, found: str, remedy: str) -> Finding:
 
 def second_plugin(facts: Facts) -> Iterator[Finding]:
     ours = {seen.name: seen for seen in facts.census if seen.cards}
+    spoken = facts.installed.settings.dialects.resources
     for seen in ours.values():
-        others = sorted(
-            name
-            for name in seen.node.status.capacity
-            if _OTHERS.match(name) and name not in seen.told.resources and _amount(seen.node, name)
-        )
+        own = spoken.union(seen.told.resources)
+        shown = (name for name in seen.node.status.capacity if _OTHERS.match(name) and name not in own)
+        others = sorted(name for name in shown if _amount(seen.node, name))
         if others:
             serve = "dialects.nvidia.enabled" if others == [CARDS] else "the dialects in docs/moving.md"
             yield Finding(
