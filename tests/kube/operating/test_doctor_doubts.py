@@ -1,12 +1,17 @@
 """Faults that hide, things that only look like faults, and the words of strangers, which must not blind the doctor."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from kube.operating.clusters import GI, NOW, card_of, node, pod, uid_of
 from kube.operating.well import (
+    DATA,
     EXTENDER,
+    KEPT,
     LEADS,
     SCHEDULER,
+    WANTED,
     WELL,
     WHERE,
     found,
@@ -19,6 +24,8 @@ from kube.operating.well import (
 from cotenant.core.grant import Share
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
+from cotenant.kube import certificate_set
+from cotenant.kube.certificate_set import NOTHING, CertificateSet
 from cotenant.kube.objects import Generic, Meta, OwnerReference
 from cotenant.kube.operating.doctor.facts import ImagePod
 from cotenant.kube.operating.doctor.scheduler_maps import configurations
@@ -299,3 +306,28 @@ class TestLeaders:
     def test_a_server_whose_name_begins_like_the_leaders_is_another(self):
         others = (*WELL.own, own("cotenant-server-10", "server", ip="10.1.0.10"))
         assert kinds(own=others) == []
+
+
+class TestCertificates:
+    def test_a_certificate_beside_the_key_of_another(self):
+        other = certificate_set.to_data(certificate_set.renewed(CertificateSet(), WANTED, NOW))
+        (finding,) = found(certificates={**DATA, "tls.key": other["tls.key"]})
+        assert "the serving certificate" in finding.found
+        assert "does not belong to the key beside it" in finding.found
+
+    def test_a_certificate_of_another_authority(self):
+        other = certificate_set.to_data(certificate_set.renewed(CertificateSet(), WANTED, NOW))
+        strange = {**DATA, "scheduler.crt": other["scheduler.crt"], "scheduler.key": other["scheduler.key"]}
+        (finding,) = found(certificates=strange)
+        assert "is not signed by the authority beside it" in finding.found
+
+    def test_a_certificate_for_other_names(self):
+        wanted = replace(WANTED, names=("elsewhere",))
+        named = certificate_set.renewed(replace(KEPT, serving=NOTHING), wanted, NOW)
+        (finding,) = found(certificates=certificate_set.to_data(named))
+        assert "is not for cotenant-extender.cotenant-system.svc, cotenant-webhook" in finding.found
+
+    @pytest.mark.parametrize("damage", ["", "AAAA", "not base64!", "LS0tLS0="])
+    def test_whatever_stands_in_the_secret(self, damage):
+        wrong = dict.fromkeys(DATA, damage)
+        assert {"certificate", "ca-bundle"} == set(kinds(certificates=wrong))

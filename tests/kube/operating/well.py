@@ -22,7 +22,8 @@ from cotenant.kube.operating.installed import Installed
 from cotenant.kube.settings import Settings
 
 SETTINGS = Settings()
-WANTED = Wanted(("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
+NAMES = tuple(f"cotenant-{service}.cotenant-system.svc" for service in ("webhook", "extender"))
+WANTED = Wanted(NAMES, timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
 KEPT = certificate_set.renewed(certificate_set.CertificateSet(), WANTED, NOW)
 DATA = certificate_set.to_data(KEPT)
 WEBHOOK = webhook_configuration(SETTINGS, SETTINGS.dialects, KEPT.bundle)

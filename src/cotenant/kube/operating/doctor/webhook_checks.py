@@ -9,6 +9,7 @@ from cotenant.kube import certificates
 from cotenant.kube.admission.configuration import NAME, webhook_configuration
 from cotenant.kube.certificate_keeper import SECRET
 from cotenant.kube.certificate_set import CertificateSet, from_data, is_signed
+from cotenant.kube.certificates import Pair
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding, restore
 
@@ -36,7 +37,7 @@ def certificate(facts: Facts) -> Iterator[Finding]:
         ("authority", kept.authority),
     ):
         late = _is_late(what, pair.certificate, facts)
-        problem = _problem(what, pair.certificate, kept, facts) or late
+        problem = _problem(what, pair, kept, facts) or late
         if problem is not None:
             yield Finding(
                 "certificate",
@@ -52,18 +53,28 @@ def _log(facts: Facts) -> str:
     return f"kubectl logs -n {facts.installed.namespace} -l app.kubernetes.io/component=server"
 
 
-def _problem(what: str, pem: bytes, kept: CertificateSet, facts: Facts) -> str | None:
-    found = certificates.read(pem)
+def _problem(what: str, pair: Pair, kept: CertificateSet, facts: Facts) -> str | None:
+    found = certificates.read(pair.certificate)
     if found is None:
         return "is damaged or missing"
+    if not certificates.belongs(pair.key, found):
+        return "does not belong to the key beside it"
     term = certificates.term(found)
     if facts.now >= term.ends:
         return f"has expired at {term.ends}"
     if facts.now < term.begins:
         return f"is not good before {term.begins}"
-    if what != "authority" and not is_signed(pem, kept.bundle):
+    if what != "authority" and not is_signed(pair.certificate, kept.bundle):
         return "is not signed by the authority beside it"
-    return None
+    missing = _called(facts) - set(certificates.names_of(found)) if what == "serving" else set()
+    return f"is not for {', '.join(sorted(missing))}" if missing else None
+
+
+def _called(facts: Facts) -> set[str]:
+    """By what the API server and kube-scheduler call the server."""
+    settings = facts.installed.settings
+    services = (settings.webhook.service, settings.extender.service)
+    return {f"{service}.{facts.installed.namespace}.svc" for service in services}
 
 
 def _is_late(what: str, pem: bytes, facts: Facts) -> str | None:
