@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 
 import msgspec
 import pytest
@@ -31,6 +32,7 @@ from cotenant.kube.operating.doctor.gathering import BINDINGS, SLICES
 from cotenant.kube.operating.doctor.gathering import POLICIES as POLICY_OBJECTS
 from cotenant.kube.operating.doctor.policy_checks import POLICIES
 from cotenant.kube.operating.doctor.repairs import rollout
+from cotenant.kube.operating.doctor.repairs.repair import NotRepaired
 from cotenant.kube.operating.doctor.repairs.rollout import DEPLOYMENTS
 from cotenant.kube.operating.installed import RAW_WEBHOOKS
 from cotenant.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
@@ -278,6 +280,17 @@ def test_a_restart_is_waited_for(api):
     assert not rollout.is_done({**body, "metadata": {"generation": 3}}), "the controller has not seen it"
     for late in ({"updatedReplicas": 0}, {"replicas": 2}, {"availableReplicas": 0}):
         assert not rollout.is_done({**body, "status": {**body["status"], **late}})
+
+
+def test_a_server_that_is_still_ending_keeps_the_restart_from_being_over(api):
+    times = itertools.count(step=50)
+    asyncio.run(rollout.wait(api, WELL, "cotenant-server", clock=lambda: next(times)))
+    ending = api.raw(PODS, "cotenant-server-1", SPACE)["metadata"]
+    ending["deletionTimestamp"] = NOW.isoformat()
+    with pytest.raises(
+        NotRepaired, match="kubectl rollout status -n cotenant-system deployment/cotenant-server"
+    ):
+        asyncio.run(rollout.wait(api, WELL, "cotenant-server", clock=lambda: next(times)))
 
 
 def test_a_drained_mark_stays_where_the_node_does_not_tell_of_its_cards(api):
