@@ -176,6 +176,8 @@ def test_a_webhook_that_is_missing_is_made_anew_only_with_known_settings():
     assert (finding.kind, finding.repair) == ("webhook-missing", "webhook")
     (finding,) = found(installed=replace(WELL.installed, webhook=None, settings_known=False))
     assert finding.repair is None
+    missing, differs = found(installed=replace(WELL.installed, webhook=None), version="2.0")
+    assert (missing.repair, differs.kind) == (None, "versions-differ"), "another version made it"
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,17 @@ class Facts:
         )
 
     @cached_property
+    def server_versions(self) -> frozenset[str]:
+        found = {pod.metadata.labels.get(VERSION, "") for pod in self.component("server")}
+        return frozenset(found - {""})
+
+    @property
+    def knows_installed(self) -> bool:
+        """Whether this program can say what was installed: it has the settings, and is of the version."""
+        same = not self.server_versions or self.version in self.server_versions
+        return self.installed.settings_known and same
+
+    @cached_property
     def ended(self) -> frozenset[str]:
         """UIDs of pods of which nothing runs any more."""
         return frozenset(pod.metadata.uid for pod in self.pods if has_ended(pod))

@@ -13,7 +13,7 @@ from cotenant.dialects.nvidia import CARDS
 from cotenant.dialects.quantity import parse_whole
 from cotenant.kube.node_gpus import drained_of
 from cotenant.kube.objects import Node
-from cotenant.kube.operating.doctor.facts import VERSION, Facts, ImagePod
+from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding
 from cotenant.kube.pods import has_ended
 
@@ -100,7 +100,7 @@ def agents(facts: Facts) -> Iterator[Finding]:
 
 def versions(facts: Facts) -> Iterator[Finding]:
     """Of servers among each other, of agents against servers, else among each other, and of this program."""
-    servers = {each.metadata.labels.get(VERSION, "") for each in facts.component("server")} - {""}
+    servers = facts.server_versions
     agents = {seen.name: seen.told.agent for seen in facts.census if seen.told.agent}
     space = facts.installed.namespace
     if len(servers) > 1:
@@ -125,7 +125,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
             "cotenant",
             WARNING,
             f"this program is of version {facts.version}, and the cluster runs {', '.join(sorted(wanted))}",
-            "it may misjudge what it sees, and --fix may write what another version wants",
+            "it may misjudge what it sees; --fix does not restore the webhook, which another version made",
             f"pip install 'cotenant[cluster]=={max(wanted)}'",
         )
 

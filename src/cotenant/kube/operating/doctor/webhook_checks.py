@@ -92,7 +92,7 @@ def webhook(facts: Facts) -> Iterator[Finding]:
     if facts.is_unread("webhook"):
         return
     if found is None:
-        restorable = facts.certificates is not None and facts.installed.settings_known
+        restorable = facts.certificates is not None and facts.knows_installed
         yield Finding(
             "webhook-missing",
             target,
@@ -105,7 +105,7 @@ def webhook(facts: Facts) -> Iterator[Finding]:
         return
     altered = altered_fields(facts)
     if altered:
-        restorable = facts.installed.settings_known or not _depends_on_settings(altered)
+        restorable = facts.knows_installed
         yield Finding(
             "webhook-altered",
             target,
@@ -149,8 +149,3 @@ def altered_fields(facts: Facts) -> list[str]:
         for key, value in wanted["clientConfig"]["service"].items()
         if ((found[0].get("clientConfig") or {}).get("service") or {}).get(key) != value
     ]
-
-
-def _depends_on_settings(altered: list[str]) -> bool:
-    """Which pods it is asked about, and where it is, are the installation's to say."""
-    return any(each == "webhooks" or each.startswith("clientConfig") for each in altered)
