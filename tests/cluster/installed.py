@@ -4,6 +4,7 @@ The node has no registry: the images lie there under the names that the chart gi
 and no DNS: the scheduler is told an address where a small proxy follows the one Service that it asks.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,8 @@ REQUIRED = (
 """What the extra `cluster` brings: an image has what is named, and what that requires."""
 
 IMAGE = "cotenant.dev/cotenant:0.1.0"
+BUILT = "COTENANT_IMAGE"
+"""The variable that names a file with this image, as `podman save` writes it."""
 SCHEDULER = f"registry.k8s.io/kube-scheduler:v{places.version()}"
 EXTENDER_ADDRESS = "10.96.0.45"
 EXTENDER = f"https://{EXTENDER_ADDRESS}"
@@ -48,12 +51,20 @@ def prepare(cluster: Cluster) -> None:
     """Images, and the label by which the agent knows a GPU node; and no simulated cards of tests before."""
     shutil.rmtree("/run/cotenant", ignore_errors=True)
     chart.make_namespace(cluster.api)
-    cluster.node.add_image(pythonimage.write(places.STATE / "cotenant.tar", IMAGE, ["cotenant", *REQUIRED]))
+    cluster.node.add_image(_own_image())
     files = {"/usr/bin/kube-scheduler": places.binary("kube-scheduler").resolve()}
     path = {"PATH": "/usr/bin"}
     cluster.node.add_image(images.write(places.STATE / "scheduler.tar", SCHEDULER, files, environment=path))
     label = {"metadata": {"labels": {"cotenant.dev/gpu": "true"}}}
     cluster.api.patch(f"/api/v1/nodes/{cluster.node.name}", label)
+
+
+def _own_image() -> Path:
+    """What a builder made of the Containerfile, if somebody names it; else one of this machine's files."""
+    built = os.environ.get(BUILT)
+    if built:
+        return Path(built)
+    return pythonimage.write(places.STATE / "cotenant.tar", IMAGE, ["cotenant", *REQUIRED])
 
 
 @contextmanager

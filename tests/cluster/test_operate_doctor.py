@@ -3,6 +3,8 @@
 import base64
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 
 import pytest
 import yaml
@@ -12,12 +14,22 @@ from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, pod, pods_of, running
 from cluster.cotenant.objects import NAMESPACE, WEBHOOKS
+from cluster.cotenant.telling import telling
 from cluster.testbed.api import Api, Object
 from cluster.testbed.controlplane import ControlPlane
+
+from cotenant.kube import certificate_set
+from cotenant.kube.certificate_set import CertificateSet, Wanted
 
 pytestmark = pytest.mark.timeout(240)
 NODES = ("hollow-a", "hollow-b")
 OWN = f"/api/v1/namespaces/{NAMESPACE}"
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-server"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+TELLER = "10.200.0.77"
 LABELS = {"app.kubernetes.io/name": "cotenant"}
 SCHEDULER = {
     "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -44,8 +56,12 @@ def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installati
     started: Installation = start_cotenant(servers=1)
     publish_settings(control_plane, {})
     control_plane.api.create(f"{OWN}/configmaps", scheduler_map(SCHEDULER))
+    for part in ("server", "scheduler"):
+        control_plane.api.create(DEPLOYMENTS, deployment(f"cotenant-{part}"))
     yield started
-    control_plane.api.delete(f"{OWN}/configmaps/scheduler")
+    for part in ("server", "scheduler"):
+        control_plane.api.delete(f"{DEPLOYMENTS}/cotenant-{part}")
+    control_plane.api.delete(f"{OWN}/configmaps/cotenant-scheduler")
     withdraw_settings(control_plane)
     control_plane.kubectl("delete", "--wait=false", "-f", "-", manifest=yaml.safe_dump_all(policies))
 
@@ -56,13 +72,33 @@ def commands(control_plane: ControlPlane) -> Commands:
 
 
 def scheduler_map(configuration: Object) -> Object:
-    return {"metadata": {"name": "scheduler"}, "data": {"config.yaml": yaml.safe_dump(configuration)}}
+    meta = {"name": "cotenant-scheduler", "labels": LABELS}
+    return {"metadata": meta, "data": {"config.yaml": yaml.safe_dump(configuration)}}
 
 
-def agent(node: str) -> Object:
-    made = pod(f"agent-{node}", container("agent"), nodeName=node)
-    made["metadata"]["labels"] = {**LABELS, "app.kubernetes.io/component": "agent"}
-    return made
+def deployment(name: str) -> Object:
+    """As the chart makes it, but that nothing runs: here the parts are processes."""
+    chosen = {"made": name}
+    template = {"metadata": {"labels": chosen}, "spec": {"containers": [container()]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": chosen}, "template": template}
+    return {"metadata": {"name": name, "labels": LABELS}, "spec": spec}
+
+
+def restarted(api: Api, part: str) -> bool:
+    template = api.get(f"{DEPLOYMENTS}/cotenant-{part}")["spec"]["template"]
+    return "kubectl.kubernetes.io/restartedAt" in template["metadata"].get("annotations", {})
+
+
+def own_pod(api: Api, name: str, component: str, node: str, address: str = "", version: str = "") -> None:
+    """A pod of Cotenant's own on a hollow node, which runs there as far as anybody can tell."""
+    made = pod(name, container(component), nodeName=node)
+    made["metadata"]["labels"] = {**LABELS, "app.kubernetes.io/component": component}
+    if version:
+        made["metadata"]["labels"]["app.kubernetes.io/version"] = version
+    api.create(f"{OWN}/pods", made)
+    running(api, NAMESPACE, name)
+    if address:
+        api.patch(f"{OWN}/pods/{name}/status", {"status": {"podIP": address, "podIPs": [{"ip": address}]}})
 
 
 def grant(uid: str, node: str, memory: int) -> str:
@@ -92,13 +128,12 @@ def examine(commands: Commands, *words: str) -> tuple[int, dict[str, Object]]:
     return done.returncode, {each["kind"]: each for each in found}
 
 
-def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
+def test_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
     cotenant: Installation, commands: Commands, api: Api, namespace: str, hollow_nodes, tmp_path
 ):
     hollow_nodes([gpu_node(name, [16 * GIB] * 2) for name in NODES])
     for name in NODES:
-        api.create(f"{OWN}/pods", agent(name))
-        running(api, NAMESPACE, f"agent-{name}")
+        own_pod(api, f"agent-{name}", "agent", name)
     api.create(pods_of(namespace), pod("well", container(memory="4Gi")))
     bound(api, namespace, "well")
     done = commands.as_plugin(tmp_path, "doctor")
@@ -120,13 +155,18 @@ def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
     # 5: NVIDIA's plugin on the same cards
     api.patch("/api/v1/nodes/hollow-a/status", {"status": {"capacity": {"nvidia.com/gpu": "2"}}})
     # 6: a scheduler that samples
-    api.replace(f"{OWN}/configmaps/scheduler", scheduler_map({**SCHEDULER, "percentageOfNodesToScore": 50}))
+    sampling = scheduler_map({**SCHEDULER, "percentageOfNodesToScore": 50, "podMaxBackoffSeconds": 7})
+    api.replace(f"{OWN}/configmaps/cotenant-scheduler", sampling)
     # 7: a node without agent
     api.delete(f"{OWN}/pods/agent-hollow-b", gracePeriodSeconds=0)
     api.until_gone(f"{OWN}/pods/agent-hollow-b")
-    # 8: a policy that only watches
-    binding = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/cotenant-modes"
-    api.patch(binding, {"spec": {"validationActions": ["Audit"]}})
+    # 8: a policy that only watches, one that counts in some namespaces only, one that is not bound, one that
+    # lets pass what it cannot judge
+    api.patch(f"{BINDINGS}/cotenant-modes", {"spec": {"validationActions": ["Audit"]}})
+    some = {"namespaceSelector": {"matchLabels": {"some": "thing"}}}
+    api.patch(f"{BINDINGS}/cotenant-cards", {"spec": {"matchResources": some}})
+    api.delete(f"{BINDINGS}/cotenant-nodes")
+    api.patch(f"{POLICIES}/cotenant-demands", {"spec": {"failurePolicy": "Ignore"}})
     # 9: a mode that does not exist
     api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"cotenant.dev/enforce": "maybe"}}})
     # 10 and 11: the webhook lets pass what it cannot ask about, and trusts somebody else; no server mends that
@@ -152,6 +192,7 @@ def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
         "webhook-altered",
         "ca-bundle",
     }
+    assert all("kubectl" in found[kind]["do"] for kind in ("over-granted", "grant-unreadable", "no-grant"))
     assert f"{namespace}/over-1 12Gi, {namespace}/over-2 12Gi" in found["over-granted"]["found"]
     assert "failurePolicy" in found["webhook-altered"]["found"]
     pods = {each["metadata"]["uid"] for each in api.items(pods_of(namespace))}
@@ -159,7 +200,7 @@ def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
     code, mended = examine(commands, "--fix")
     assert code == 1
     fixed = {kind for kind, each in mended.items() if each["fixed"]}
-    assert fixed == {"drained-gone", "webhook-altered", "ca-bundle"}
+    assert fixed == {"drained-gone", "webhook-altered", "ca-bundle", "policy", "scheduler-samples"}
     assert all(mended[kind]["done"] for kind in fixed), "it says what it did"
     assert {each["metadata"]["uid"] for each in api.items(pods_of(namespace))} == pods, "no pod was touched"
     node = api.get("/api/v1/nodes/hollow-a")["metadata"]["annotations"]
@@ -168,6 +209,16 @@ def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
     assert webhook["failurePolicy"] == "Fail"
     secret = api.get(f"{OWN}/secrets/cotenant-certificates")["data"]
     assert webhook["clientConfig"]["caBundle"] == secret["bundle.crt"]
+    configuration = yaml.safe_load(api.get(f"{OWN}/configmaps/cotenant-scheduler")["data"]["config.yaml"])
+    assert configuration == {**SCHEDULER, "podMaxBackoffSeconds": 7}, "what else stood there is kept"
+    assert restarted(api, "scheduler")
+    assert not restarted(api, "server")
+    for name in ("modes", "cards", "nodes", "demands"):
+        assert api.get(f"{BINDINGS}/cotenant-{name}")["spec"] == {
+            "policyName": f"cotenant-{name}",
+            "validationActions": ["Deny"],
+        }
+        assert api.get(f"{POLICIES}/cotenant-{name}")["spec"]["failurePolicy"] == "Fail"
 
     cotenant.servers[0].start()
     cotenant.wait()
@@ -175,10 +226,7 @@ def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
         api.delete(f"{pods_of(namespace)}/{name}", gracePeriodSeconds=0)
         api.until_gone(f"{pods_of(namespace)}/{name}")
     api.patch("/api/v1/nodes/hollow-a/status", {"status": {"capacity": {"nvidia.com/gpu": None}}})
-    api.replace(f"{OWN}/configmaps/scheduler", scheduler_map(SCHEDULER))
-    api.create(f"{OWN}/pods", agent("hollow-b"))
-    running(api, NAMESPACE, "agent-hollow-b")
-    api.patch(binding, {"spec": {"validationActions": ["Deny"]}})
+    own_pod(api, "agent-hollow-b", "agent", "hollow-b")
     api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {"cotenant.dev/enforce": None}}})
     code, left = examine(commands, "--fix")
     assert (code, left) == (0, {})
@@ -189,6 +237,89 @@ def test_ten_faults_are_found_the_safe_ones_are_mended_and_then_all_is_well(
 def chart_free_bundle(cotenant: Installation) -> bytes:
     """Some authority, but not ours: the API server takes only certificates."""
     return cotenant.control_plane.authority.pair.certificate.read_bytes()
+
+
+@pytest.fixture
+def leader(cotenant: Installation, api: Api, hollow_nodes) -> Iterator[str]:
+    """The server as the pod that it would be, by which the doctor reaches its ledger."""
+    hollow_nodes([gpu_node("hollow-c", [16 * GIB])])
+    own_pod(api, "agent-hollow-c", "agent", "hollow-c", TELLER)
+    name = api.get(LEASE)["spec"]["holderIdentity"].partition("_")[0]
+    own_pod(api, name, "server", "hollow-c", cotenant.addresses[0], version("cotenant"))
+    yield name
+    for each in ("agent-hollow-c", name):
+        api.delete(f"{OWN}/pods/{each}", gracePeriodSeconds=0)
+
+
+def test_the_way_to_the_leader_is_mended(
+    leader: str, cotenant: Installation, commands: Commands, api: Api, namespace: str
+):
+    assert examine(commands) == (0, {})
+    wrong = [{"addresses": ["10.200.0.99"], "conditions": {"ready": True}}]
+    api.patch(f"{SLICES}/cotenant-extender", {"endpoints": wrong})
+    code, mended = examine(commands, "--fix")
+    assert (code, set(mended)) == (0, {"wrong-endpoint"})
+    assert cotenant.addresses[0] in mended["wrong-endpoint"]["done"]
+    api.create(pods_of(namespace), pod("placed", container(memory="1Gi")))
+    bound(api, namespace, "placed")
+    api.delete(f"{SLICES}/cotenant-extender")
+    code, mended = examine(commands, "--fix")
+    assert (code, set(mended)) == (0, {"wrong-endpoint"})
+    assert examine(commands) == (0, {})
+
+
+def test_leaks_of_ledger_and_slots_and_versions_that_differ_are_found(
+    leader: str, control_plane: ControlPlane, commands: Commands, api: Api, namespace: str
+):
+    stranger = {"node": "hollow-c", "gpus": {uuid_of("hollow-c", 0): GIB}}
+    slot = {"device": "slot-0000", "uid": "gone", "namespace": namespace, "pod": "gone", "container": "main"}
+
+    def ledger() -> Object:
+        """A second server that believes to lead, and charges somebody who is not there, until it starts anew."""
+        if restarted(api, "server"):
+            return {"leads": False}
+        return {"leads": True, "charged": {"uid-of-nobody": stranger}}
+
+    own_pod(api, "cotenant-server-2", "server", "hollow-c", TELLER, "9.9.9")
+    try:
+        with (
+            telling(control_plane, TELLER, 8443, ledger),
+            telling(control_plane, TELLER, 8889, lambda: {"slots": [slot], "kubelet": {}}),
+        ):
+            code, mended = examine(commands, "--fix")
+            assert code == 1
+            assert set(mended) == {"two-lead", "charge-leaked", "slot-left", "versions-differ"}
+            fixed = {kind for kind, each in mended.items() if each["fixed"]}
+            assert fixed == {"two-lead", "charge-leaked"}
+            assert "restarted" in mended["two-lead"]["done"] + mended["charge-leaked"]["done"]
+            assert "9.9.9" in mended["versions-differ"]["found"]
+            assert "keeps the slot slot-0000" in mended["slot-left"]["found"]
+    finally:
+        api.delete(f"{OWN}/pods/cotenant-server-2", gracePeriodSeconds=0)
+        api.until_gone(f"{OWN}/pods/cotenant-server-2")
+    assert examine(commands) == (0, {})
+
+
+def test_certificates_that_have_expired_are_told_until_a_server_runs_and_renews_them(
+    leader: str, cotenant: Installation, commands: Commands, api: Api
+):
+    then = datetime.now(UTC) - timedelta(days=100)
+    wanted = Wanted(("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
+    expired = certificate_set.to_data(certificate_set.renewed(CertificateSet(), wanted, then))
+    cotenant.servers[0].kill()
+    try:
+        api.patch(f"{OWN}/secrets/cotenant-certificates", {"data": expired})
+        code, found = examine(commands)
+        assert code == 1
+        assert {"certificate", "ca-bundle"} <= set(found)
+        assert "has expired at" in found["certificate"]["found"]
+    finally:
+        cotenant.servers[0].start()
+        cotenant.wait()
+        cotenant.schedule()
+    name = api.get(LEASE)["spec"]["holderIdentity"].partition("_")[0]
+    assert name == leader
+    assert examine(commands) == (0, {})
 
 
 def test_a_server_that_is_gone_is_told(cotenant: Installation, commands: Commands, api: Api):

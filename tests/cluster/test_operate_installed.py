@@ -5,14 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from cluster import installed
 from cluster.cotenant.commands import Commands
 from cluster.cotenant.manifests import container, pod, pods_of, running
+from cluster.testbed.api import Object
 from cluster.testbed.cluster import Cluster
 
 from cotenant.hardware import slots
 
 SLOTS = Path("/run/cotenant/slots")
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,3 +67,47 @@ def test_all_is_well_and_a_limit_that_was_changed_on_the_node_is_found(
     assert "is limited to 3Gi" in found[0]["found"]
     slots.set_limits(slot / "folder", {share["uuid"]: 2 * 2**30})
     assert commands.run("doctor", "--cluster").returncode == 0
+
+
+@pytest.mark.timeout(400)
+def test_faults_put_into_the_installation_are_mended_and_pods_are_placed_again(
+    cluster: Cluster, namespace: str
+):
+    api, commands = cluster.api, Commands(cluster.control_plane)
+    own = f"/api/v1/namespaces/{installed.NAMESPACE}"
+    place = f"{own}/configmaps/cotenant-scheduler"
+    text = api.get(place)["data"]["scheduler.yaml"]
+    assert "percentageOfNodesToScore: 100" in text
+    sampling = text.replace("percentageOfNodesToScore: 100", "percentageOfNodesToScore: 30")
+    api.patch(place, {"data": {"scheduler.yaml": sampling.replace("bindVerb: bind", "bindVerb: ''")}})
+    way = f"/apis/discovery.k8s.io/v1/namespaces/{installed.NAMESPACE}/endpointslices/cotenant-extender"
+    api.patch(way, {"endpoints": [{"addresses": ["10.200.0.99"], "conditions": {"ready": True}}]})
+    api.delete(f"{BINDINGS}/cotenant-server")
+    policy = api.get(f"{POLICIES}/cotenant-grants")
+    api.patch(f"{POLICIES}/cotenant-grants", {"spec": {"validations": [{"expression": "true"}]}})
+
+    def examine(*words: str) -> dict[str, Object]:
+        done = commands.run("doctor", "--cluster", "-o", "json", *words)
+        return {each["kind"]: each for each in json.loads(done.stdout)["findings"]}
+
+    before = {each["metadata"]["uid"] for each in api.items(f"{own}/pods")}
+    mended = examine("--fix")
+    assert set(mended) == {
+        "scheduler-samples",
+        "scheduler-extender",
+        "wrong-endpoint",
+        "policy",
+        "policy-altered",
+    }
+    assert {kind for kind, each in mended.items() if not each["fixed"]} == {"policy-altered"}
+    installed.until_ready(api)
+    after = {each["metadata"]["uid"]: each["metadata"]["name"] for each in api.items(f"{own}/pods")}
+    assert {after[uid].rsplit("-", 2)[0] for uid in after.keys() - before} == {"cotenant-scheduler"}
+    told = yaml.safe_load(api.get(place)["data"]["scheduler.yaml"])
+    assert told == yaml.safe_load(text), "nothing else was changed"
+    api.patch(f"{POLICIES}/cotenant-grants", {"spec": policy["spec"]})
+    assert examine() == {}
+    api.create(
+        pods_of(namespace), pod("later", container(image=installed.IMAGE, program="tenant.py", memory="2Gi"))
+    )
+    running(api, namespace, "later", 180)

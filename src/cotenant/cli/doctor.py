@@ -49,8 +49,9 @@ def command(ctx: click.Context, where: Where, fix: bool, cluster: bool, output: 
     twice, grants that are forged or of cards that are gone, GPU pods past webhook or scheduler, agents that
     are missing or of another version, a second device plugin on the same cards, cards visible without
     asking, a scheduler that samples nodes, certificates, webhook and policies, a server that does not lead,
-    quotas that count nothing. --fix touches no pod: it restores the webhook's configuration and takes off
-    the drained marks of cards that are gone.
+    a ledger or slots that differ from grants, quotas that count nothing. --fix touches no pod but our own: it
+    restores webhook, policies, our scheduler's configuration and the way to the leader, restarts servers
+    whose ledger is wrong, and takes off the drained marks of cards that are gone.
 
     \b
     cotenant doctor --cluster

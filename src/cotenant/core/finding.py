@@ -26,7 +26,7 @@ class Finding:
     means: str
     do: str
     repair: str | None = None
-    """A name in the doctor's `repair.REPAIRS`."""
+    """Its name in the doctor's table of repairs."""
 
     @property
     def key(self) -> tuple[str, str]:

@@ -31,10 +31,12 @@ def gpu_node(
     """`cards`: bytes of each."""
     described = [NodeCard(uuid_of(name, index), index, model, size) for index, size in enumerate(cards)]
     gpus = [card.gpu() for card in described]
-    capacity = {**(dialects or Dialects()).capacity(gpus), names.GPU_SLOT: SLOTS * len(cards)}
+    shown = (dialects or Dialects()).capacity(gpus)
+    capacity = {**shown, names.GPU_SLOT: SLOTS * len(cards)}
+    told = NodeGpus(VERSION, tuple(described), resources=tuple(sorted(shown)))
     return hollow.node(
         name,
         {resource: str(amount) for resource, amount in capacity.items()},
-        annotations={names.GPUS: write_gpus(NodeGpus(VERSION, tuple(described)))},
+        annotations={names.GPUS: write_gpus(told)},
         labels=labels,
     )

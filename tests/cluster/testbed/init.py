@@ -22,10 +22,16 @@ KERNEL_SETTINGS = {
 """The kubelet sets these for the whole machine. It is shown them as set, and the machine's own stay as they are."""
 
 
+BRIDGE = "0a:58:0a:f4:00:01"
+"""Without one of its own a bridge has the lowest of its pods', and with each pod that comes or goes may have another:
+the others then cannot reach the API server until they have asked again, half a minute later.
+"""
+
+
 def network() -> None:
     """One bridge that is the node and the API server's ClusterIP at once: pods need neither kube-proxy nor iptables."""
     _call("ip", "link", "set", "lo", "up")
-    _call("ip", "link", "add", "cni0", "type", "bridge")
+    _call("ip", "link", "add", "cni0", "address", BRIDGE, "type", "bridge")
     _call("ip", "address", "add", f"{NODE_ADDRESS}/24", "dev", "cni0")
     _call("ip", "address", "add", f"{API_ADDRESS}/32", "dev", "cni0")
     _call("ip", "link", "set", "cni0", "up")

@@ -3,107 +3,39 @@
 import base64
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 from kube.operating.clusters import GI, NOW, card_of, node, pod, uid_of
-
-from cotenant.dialects import names
-from cotenant.kube import certificate_set
-from cotenant.kube.admission.configuration import webhook_configuration
-from cotenant.kube.certificate_set import Wanted
-from cotenant.kube.extender.state import state
-from cotenant.kube.objects import Generic, Lease, Meta
-from cotenant.kube.operating.doctor.facts import Facts, ImagePod
-from cotenant.kube.operating.doctor.finding import Finding
-from cotenant.kube.operating.doctor.findings import findings
-from cotenant.kube.operating.doctor.server_checks import POLICIES
-from cotenant.kube.operating.installed import Installed
-from cotenant.kube.operating.line_view import fleet_of
-from cotenant.kube.settings import Settings
-
-SETTINGS = Settings()
-WANTED = Wanted(("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
-KEPT = certificate_set.renewed(certificate_set.CertificateSet(), WANTED, NOW)
-DATA = certificate_set.to_data(KEPT)
-WEBHOOK = webhook_configuration(SETTINGS, SETTINGS.dialects, KEPT.bundle)
-POLICY = {"spec": {"failurePolicy": "Fail"}}
-BINDING = {"spec": {"validationActions": ["Deny"]}}
-EXTENDER = {
-    "urlPrefix": "https://cotenant-extender.cotenant-system.svc",
-    "filterVerb": "filter",
-    "prioritizeVerb": "prioritize",
-    "preemptVerb": "preempt",
-    "bindVerb": "bind",
-}
-SCHEDULER = {"kind": "KubeSchedulerConfiguration", "percentageOfNodesToScore": 100, "extenders": [EXTENDER]}
-WHERE = "configmap cotenant-system/cotenant-scheduler: config.yaml"
-
-
-def lease(holder: str = "cotenant-server-1_7_abc", age: float = 2) -> Lease:
-    spec = {"holderIdentity": holder, "renewTime": (NOW - timedelta(seconds=age)).isoformat()}
-    return msgspec.convert({"spec": spec}, Lease)
-
-
-def own(name: str, component: str, *, on: str = "n1", version: str = "1.0", ip: str = "10.1.0.1") -> ImagePod:
-    body = {
-        "metadata": {
-            "name": name,
-            "namespace": "cotenant-system",
-            "uid": uid_of(f"cotenant-system/{name}"),
-            "labels": {
-                "app.kubernetes.io/name": "cotenant",
-                "app.kubernetes.io/component": component,
-                "app.kubernetes.io/version": version,
-            },
-        },
-        "spec": {"nodeName": on, "containers": [{"name": component, "image": "cotenant.dev/cotenant:1.0"}]},
-        "status": {"podIP": ip},
-    }
-    return msgspec.convert(body, ImagePod)
-
-
-def image(name: str, image_: str = "app", *, on: str = "n1", **env: str) -> ImagePod:
-    container = {"image": image_, "env": [{"name": key, "value": value} for key, value in env.items()]}
-    meta = {"name": name, "namespace": "kube-system", "uid": uid_of(f"kube-system/{name}")}
-    return msgspec.convert({"metadata": meta, "spec": {"nodeName": on, "containers": [container]}}, ImagePod)
-
-
-def ready(name: str, *, on: str = "n1"):
-    made = pod(name, on=on, namespace="cotenant-system")
-    status = msgspec.convert(
-        {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, type(made.status)
-    )
-    return msgspec.structs.replace(made, status=status)
-
-
-WELL = Facts(
-    now=NOW,
-    installed=Installed("cotenant-system", SETTINGS, WEBHOOK, settings_known=True),
-    nodes=(node("n1", [80 * GI] * 2, agent="1.0"),),
-    pods=(pod("a", 8 * GI, on="n1"), ready("cotenant-agent-1"), ready("cotenant-server-1")),
-    own=(own("cotenant-agent-1", "agent"), own("cotenant-server-1", "server", ip="10.1.0.9")),
-    namespaces=(Meta(name="team", labels={names.ENFORCE: "warn"}),),
-    lease=lease(),
-    endpoints=("10.1.0.9",),
-    certificates=DATA,
-    policies=dict.fromkeys(POLICIES, POLICY),
-    bindings=dict.fromkeys(POLICIES, BINDING),
-    schedulers={WHERE: SCHEDULER},
-    version="1.0",
+from kube.operating.well import (
+    DATA,
+    EXTENDER,
+    LEADS,
+    POLICY,
+    SCHEDULER,
+    WEBHOOK,
+    WELL,
+    WHERE,
+    binding,
+    found,
+    image,
+    kinds,
+    leads_to,
+    lease,
+    ready,
+    told_by_agent,
+    told_by_server,
+    with_pod,
 )
 
-
-def found(**changes) -> list[Finding]:
-    return list(findings(replace(WELL, **changes)))
-
-
-def kinds(**changes) -> list[str]:
-    return [each.kind for each in found(**changes)]
-
-
-def with_pod(*pods):
-    return {"pods": (*WELL.pods, *pods)}
+from cotenant.dialects import names
+from cotenant.kube.extender.state import state
+from cotenant.kube.objects import Generic, Meta
+from cotenant.kube.operating.doctor.installed_sum import ANNOTATION
+from cotenant.kube.operating.doctor.told import OfServer
+from cotenant.kube.operating.line_view import fleet_of
 
 
 def test_a_cluster_that_is_well_gives_nothing():
@@ -244,26 +176,77 @@ def test_a_webhook_that_is_missing_is_made_anew_only_with_known_settings():
     assert (finding.kind, finding.repair) == ("webhook-missing", "webhook")
     (finding,) = found(installed=replace(WELL.installed, webhook=None, settings_known=False))
     assert finding.repair is None
+    missing, differs = found(installed=replace(WELL.installed, webhook=None), version="2.0")
+    assert (missing.repair, differs.kind) == (None, "versions-differ"), "another version made it"
 
 
 @pytest.mark.parametrize(
-    ("policy", "binding"),
+    ("policy", "changes", "repair"),
     [
-        (None, BINDING),
-        ({"spec": {"failurePolicy": "Ignore"}}, BINDING),
-        (POLICY, None),
-        (POLICY, {"spec": {"validationActions": ["Audit"]}}),
-        (POLICY, {"spec": {"validationActions": ["Deny"], "matchResources": {"namespaceSelector": {}}}}),
+        (None, {}, None),
+        ({"spec": {"failurePolicy": "Ignore"}}, {}, "policy"),
+        ({"spec": {}}, {}, "policy"),
+        (POLICY, None, "policy"),
+        (POLICY, {"validationActions": ["Audit"]}, "policy"),
+        (POLICY, {"matchResources": {"namespaceSelector": {}}}, "policy"),
+        (POLICY, {"policyName": "cotenant-modes"}, "policy"),
+        (POLICY, {"paramRef": {"name": "x"}}, "policy"),
     ],
 )
-def test_a_policy_that_is_missing_or_altered(policy, binding):
+def test_a_policy_that_is_missing_or_does_not_deny(policy, changes, repair):
     policies = {**WELL.policies, "cotenant-grants": policy}
-    bindings = {**WELL.bindings, "cotenant-grants": binding}
+    bound = None if changes is None else binding("cotenant-grants", **changes)
+    bindings = {**WELL.bindings, "cotenant-grants": bound}
     (finding,) = found(
         policies={name: each for name, each in policies.items() if each},
         bindings={name: each for name, each in bindings.items() if each},
     )
     assert (finding.kind, finding.target) == ("policy", "policy cotenant-grants")
+    assert finding.repair == repair, "the text of a policy is the chart's"
+
+
+def installed_policies() -> dict[str, dict]:
+    """Those of deploy/cotenant.yaml, which Helm wrote."""
+    text = (Path(__file__).parents[3] / "deploy" / "cotenant.yaml").read_text()
+    found = [each for each in yaml.safe_load_all(text) if each]
+    return {each["metadata"]["name"]: each for each in found if each["kind"] == "ValidatingAdmissionPolicy"}
+
+
+def test_policies_as_the_chart_made_them_are_known_again_by_their_sum():
+    made = installed_policies()
+    assert set(made) == set(WELL.policies)
+    assert all(ANNOTATION in each["metadata"]["annotations"] for each in made.values())
+    assert kinds(policies=made) == []
+    for each in made.values():  # as an API server gives them back
+        defaults = {"matchPolicy": "Equivalent", "objectSelector": {}, "namespaceSelector": {}}
+        each["spec"]["matchConstraints"] = {**defaults, **each["spec"]["matchConstraints"]}
+        each["spec"]["somethingNew"] = "a default of next year"
+    assert kinds(policies=made) == []
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda spec: spec["validations"].pop(),
+        lambda spec: spec["validations"][0].update(expression="true"),
+        lambda spec: spec.update(matchConditions=[{"name": "never", "expression": "false"}]),
+        lambda spec: spec["matchConstraints"].update(namespaceSelector={"matchLabels": {"a": "b"}}),
+        lambda spec: spec["matchConstraints"].update(excludeResourceRules=[{"resources": ["pods"]}]),
+        lambda spec: spec["matchConstraints"].update(matchPolicy="Exact"),
+        lambda spec: spec.update(matchConstraints=None),
+        lambda spec: spec.update(paramKind={"kind": "ConfigMap", "apiVersion": "v1"}),
+        lambda spec: spec.pop("variables"),
+    ],
+)
+def test_a_policy_whose_text_was_changed(alter):
+    made = installed_policies()
+    alter(made["cotenant-demands"]["spec"])
+    (finding,) = found(policies=made)
+    assert (finding.kind, finding.target) == ("policy-altered", "policy cotenant-demands")
+    assert finding.repair is None
+    assert "kubectl apply -f deploy/cotenant.yaml -l app.kubernetes.io/component=policy" in finding.do
+    del made["cotenant-demands"]["metadata"]["annotations"]
+    assert kinds(policies=made) == [], "who changes one on purpose says so by taking the sum off"
 
 
 @pytest.mark.parametrize("held", [None, lease(""), lease(age=300)])
@@ -271,9 +254,29 @@ def test_nobody_leads(held):
     assert kinds(lease=held) == ["not-led"]
 
 
-@pytest.mark.parametrize("addresses", [(), ("10.1.0.9", "10.1.0.8"), ("10.1.0.7",)])
-def test_the_service_does_not_lead_to_the_leader(addresses):
-    assert kinds(endpoints=addresses) == ["wrong-endpoint"]
+@pytest.mark.parametrize(
+    "slices",
+    [
+        {},
+        leads_to(),
+        leads_to("10.1.0.9", "10.1.0.8"),
+        leads_to("10.1.0.7"),
+        leads_to("10.1.0.9", endpoints=[{"addresses": ["10.1.0.9"], "conditions": {"ready": False}}]),
+        leads_to("10.1.0.9", port=443),
+    ],
+)
+def test_the_service_does_not_lead_to_the_leader(slices):
+    (finding,) = found(slices=slices)
+    assert (finding.kind, finding.repair) == ("wrong-endpoint", None), "nobody says that it leads"
+    (finding,) = found(slices=slices, ledgers=LEADS)
+    assert (finding.kind, finding.repair) == ("wrong-endpoint", "endpoint")
+
+
+def test_a_way_to_somebody_else_beside_the_leaders_is_for_people_to_close():
+    strange = leads_to("10.9.9.9", name="by-hand")
+    (finding,) = found(slices={**WELL.slices, **strange}, ledgers=LEADS)
+    assert (finding.kind, finding.repair) == ("wrong-endpoint", None)
+    assert finding.do == "kubectl delete endpointslice -n cotenant-system by-hand"
 
 
 def test_a_namespace_with_a_mode_that_does_not_exist_and_a_quota_that_counts_nothing():
@@ -283,26 +286,51 @@ def test_a_namespace_with_a_mode_that_does_not_exist_and_a_quota_that_counts_not
     assert kinds(quotas=(quota,)) == ["quota-not-counted"] * 2
 
 
-def test_slots_that_differ_from_grants():
-    slot = {
-        "device": "slot-0000",
-        "uid": uid_of("team/a"),
-        "namespace": "team",
-        "pod": "a",
-        "container": "main",
-        "limits": {card_of("n1", 0): 8 * GI},
-    }
-    kubelet = {"slot-0000": ["team/a/main"]}
-    assert kinds(states={"n1": {"waits": [], "slots": [slot], "kubelet": kubelet}}) == []
-    assert kinds(states={"n1": {"slots": [slot], "kubelet": {"slot-0000": ["team/b/main"]}}}) == [
-        "slot-of-another"
-    ]
-    assert kinds(states={"n1": {"waits": ["the kubelet does not know it"]}}) == ["agent-waits"]
-    beyond = {**slot, "mode": "enforce", "used": {card_of("n1", 0): 9 * GI}}
-    assert kinds(states={"n1": {"slots": [beyond]}}) == ["over-limit"]
-    other = {**slot, "limits": {card_of("n1", 0): 9 * GI}}
-    assert kinds(states={"n1": {"slots": [other]}}) == ["limit-differs"]
-    assert kinds(states={"n1": {"slots": [{**slot, "uid": "gone"}]}}) == ["slot-left"]
+SLOT = {
+    "device": "slot-0000",
+    "uid": uid_of("team/a"),
+    "namespace": "team",
+    "pod": "a",
+    "container": "main",
+    "limits": {card_of("n1", 0): 8 * GI},
+}
+
+
+@pytest.mark.parametrize(
+    ("told", "kind"),
+    [
+        ({"slots": [SLOT], "kubelet": {"slot-0000": ["team/a/main"]}}, []),
+        ({"slots": [SLOT], "kubelet": {}}, []),
+        ({"slots": [SLOT], "kubelet": {"slot-0000": ["team/b/main"]}}, ["slot-of-another"]),
+        ({"slots": [SLOT], "kubelet": {"slot-0000": ["team/a/main", "team/b/main"]}}, ["slot-of-another"]),
+        ({"waits": ["the kubelet does not know it"]}, ["agent-waits"]),
+        ({"slots": [{**SLOT, "mode": "enforce", "used": {card_of("n1", 0): 9 * GI}}]}, ["over-limit"]),
+        ({"slots": [{**SLOT, "mode": "warn", "used": {card_of("n1", 0): 9 * GI}}]}, []),
+        ({"slots": [{**SLOT, "limits": {card_of("n1", 0): 9 * GI}}]}, ["limit-differs"]),
+        ({"slots": [{**SLOT, "limits": {}}]}, ["limit-differs"]),
+        ({"slots": [{**SLOT, "container": "other"}]}, ["limit-differs"]),
+        ({"slots": [{**SLOT, "uid": "gone"}]}, ["slot-left"]),
+        ({"slots": [{**SLOT, "uid": ""}]}, ["slot-left"]),
+    ],
+)
+def test_slots_that_differ_from_grants(told, kind):
+    assert kinds(states={"n1": told_by_agent(**told)}) == kind
+
+
+def test_a_slot_of_a_pod_that_ended_or_runs_on_another_node_is_left():
+    ended = pod("a", 8 * GI, on="n1", phase="Succeeded")
+    state = {"n1": told_by_agent(slots=[{**SLOT, "held": True}])}
+    (finding,) = found(states=state, pods=(ended, *WELL.pods[1:]))
+    assert finding.kind == "slot-left"
+    assert "a process lives in it" in finding.found
+    assert finding.repair is None, "the agent removes it when that process has ended"
+    assert kinds(states={"n2": told_by_agent(slots=[SLOT])}) == ["slot-left"]
+
+
+def test_the_limits_of_one_slot_on_two_cards_are_two_findings():
+    wrong = {**SLOT, "limits": {card_of("n1", 0): GI, card_of("n1", 1): GI}}
+    both = found(states={"n1": told_by_agent(slots=[wrong])})
+    assert len({each.key for each in both}) == 2
 
 
 def test_what_could_not_be_read_is_said():
@@ -324,12 +352,15 @@ A = {"node": "n1", "gpus": {card_of("n1", 0): 8 * GI}}
     ],
 )
 def test_the_leaders_ledger_differs_from_the_grants(charged, kind):
-    assert kinds(ledgers={"server-1": {"leads": True, "charged": charged}}) == kind
-    assert kinds(ledgers={"server-1": {"leads": False, "charged": charged}}) == [], "only the leader's counts"
+    told = found(ledgers={"server-1": told_by_server(leads=True, charged=charged)})
+    assert [each.kind for each in told] == kind
+    assert all(each.repair == "servers" for each in told), "a server that starts reads all grants anew"
+    follows = {"server-1": told_by_server(leads=False, charged=charged)}
+    assert kinds(ledgers=follows) == [], "only the leader's counts"
 
 
 def test_the_ledger_is_told_as_it_is_compared():
     fleet = fleet_of(WELL.nodes, WELL.pods)
-    told = msgspec.json.decode(state(fleet, leads=True))
+    told = msgspec.json.decode(state(fleet, leads=True), type=OfServer)
     assert kinds(ledgers={"server-1": told}) == []
     assert kinds(ledgers={"server-1": told, "server-2": told}) == ["two-lead"]

@@ -28,6 +28,8 @@ class Held:
     uid: str
     memory: int
     whole: bool
+    compute: int = 0
+    """Percent of the card's; 0 if none was asked for."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.pod}"
@@ -54,6 +56,11 @@ class CardSeen:
     @property
     def granted(self) -> int:
         return sum(each.memory for each in self.held)
+
+    @property
+    def compute(self) -> int:
+        """Percent that are granted."""
+        return sum(each.compute for each in self.held)
 
     @property
     def gpu(self) -> GPU:
@@ -140,6 +147,7 @@ def _count(held: dict[tuple[str, str], dict[str, Held]], pod: Pod, grant: PodGra
                 meta.uid,
                 share.memory + (before.memory if before else 0),
                 share.whole or (before is not None and before.whole),
+                (share.compute or 0) + (before.compute if before else 0),
             )
 
 

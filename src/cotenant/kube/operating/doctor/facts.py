@@ -12,8 +12,11 @@ import msgspec
 
 from cotenant.kube.objects import Generic, Lease, Meta, Node, Pod
 from cotenant.kube.operating.census import NodeSeen, census
+from cotenant.kube.operating.doctor.told import OfAgent, OfServer
 from cotenant.kube.operating.installed import Installed
+from cotenant.kube.pods import has_ended
 
+NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 VERSION = "app.kubernetes.io/version"
 
@@ -29,9 +32,25 @@ class ImageContainer(msgspec.Struct, frozen=True, gc=False):
     env: tuple[Variable, ...] = ()
 
 
+class HostPath(msgspec.Struct, frozen=True, gc=False):
+    path: str = ""
+
+
+class Volume(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    host_path: HostPath | None = None
+
+
 class ImageSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
+    runtime_class_name: str = ""
     containers: tuple[ImageContainer, ...] = ()
+    init_containers: tuple[ImageContainer, ...] = ()
+    ephemeral_containers: tuple[ImageContainer, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+
+    @property
+    def all_containers(self) -> tuple[ImageContainer, ...]:
+        return (*self.init_containers, *self.containers, *self.ephemeral_containers)
 
 
 class ImageStatus(msgspec.Struct, frozen=True, gc=False):
@@ -59,8 +78,8 @@ class Facts:
     namespaces: tuple[Meta, ...] = ()
     quotas: tuple[Generic, ...] = ()
     lease: Lease | None = None
-    endpoints: tuple[str, ...] | None = None
-    """Addresses behind the extender's Service."""
+    slices: Mapping[str, Mapping[str, Any]] | None = None
+    """EndpointSlices of the extender's Service, by name."""
     certificates: Mapping[str, str] | None = None
     """The Secret's data."""
     policies: Mapping[str, Mapping[str, Any]] | None = None
@@ -68,13 +87,19 @@ class Facts:
     """ValidatingAdmissionPolicies and their bindings, by name."""
     schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """KubeSchedulerConfigurations found in ConfigMaps, by where they stand."""
-    states: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    own_schedulers: frozenset[str] = frozenset()
+    """Those that belong to this installation."""
+    states: Mapping[str, OfAgent] = field(default_factory=dict)
     """What agents tell of their slots, by node."""
-    ledgers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    ledgers: Mapping[str, OfServer] = field(default_factory=dict)
     """What servers tell of their ledgers, by the names of their pods."""
     version: str = ""
     """Of the program that examines."""
     unread: tuple[str, ...] = ()
+
+    def is_unread(self, what: str) -> bool:
+        """Whether it may not be looked at: then nothing is known of it, and nothing is wrong with it."""
+        return any(each.startswith(f"{what}:") for each in self.unread)
 
     @cached_property
     def census(self) -> tuple[NodeSeen, ...]:
@@ -91,4 +116,28 @@ class Facts:
             pod.metadata.uid
             for pod in self.pods
             if any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+        )
+
+    @cached_property
+    def server_versions(self) -> frozenset[str]:
+        found = {pod.metadata.labels.get(VERSION, "") for pod in self.component("server")}
+        return frozenset(found - {""})
+
+    @property
+    def knows_installed(self) -> bool:
+        """Whether this program can say what was installed: it has the settings, and is of the version."""
+        same = not self.server_versions or self.version in self.server_versions
+        return self.installed.settings_known and same
+
+    @cached_property
+    def ended(self) -> frozenset[str]:
+        """UIDs of pods of which nothing runs any more."""
+        return frozenset(pod.metadata.uid for pod in self.pods if has_ended(pod))
+
+    @cached_property
+    def leader(self) -> ImagePod | None:
+        """The pod that the Lease names."""
+        holder = (self.lease.spec.holder_identity or "") if self.lease else ""
+        return next(
+            (pod for pod in self.component("server") if holder.startswith(f"{pod.metadata.name}_")), None
         )

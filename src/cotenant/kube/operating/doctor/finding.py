@@ -7,9 +7,17 @@ from typing import Any
 
 from cotenant.core.finding import ERROR, WARNING, Finding
 
-__all__ = ["ERROR", "FIX", "WARNING", "Finding", "Outcome"]
+__all__ = ["ERROR", "FIX", "WARNING", "Finding", "Outcome", "restore"]
 
 FIX = "run `cotenant doctor --cluster --fix`"
+
+
+def restore(namespace: str, component: str) -> str:
+    """What brings a part of the installation back as it was."""
+    return (
+        f"helm upgrade cotenant charts/cotenant -n {namespace} --reuse-values, or without Helm "
+        f"kubectl apply -f deploy/cotenant.yaml -l app.kubernetes.io/component={component}"
+    )
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, TypeVar
 
-import yaml
-
 from cotenant.kube.certificate_keeper import SECRET
 from cotenant.kube.client import Client, Listing, Selection
-from cotenant.kube.errors import KubeError, NotFound, Unreachable
+from cotenant.kube.errors import Forbidden, KubeError, NotFound, Undecodable, Unreachable
 from cotenant.kube.objects import Generic, Lease, Secret
-from cotenant.kube.operating.doctor.facts import COMPONENT, Facts, ImagePod
+from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
+from cotenant.kube.operating.doctor.scheduler_maps import configurations, own_places
+from cotenant.kube.operating.doctor.told import OfAgent, OfServer
 from cotenant.kube.operating.installed import find_installed
 from cotenant.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS, Resource
 
@@ -32,8 +32,6 @@ BINDINGS: Resource[dict[str, Any]] = Resource(
     namespaced=False,
 )
 SLICES: Resource[dict[str, Any]] = Resource(dict, "EndpointSlice", "endpointslices", group="discovery.k8s.io")
-_SCHEDULER = "KubeSchedulerConfiguration"
-_NAME = "app.kubernetes.io/name"
 _AT_ONCE = 16
 _STATE_TIMEOUT = 5.0
 
@@ -61,10 +59,11 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
     own = tuple(
         each
         for each in images or ()
-        if each.metadata.namespace == space and each.metadata.labels.get(_NAME) == "cotenant"
+        if each.metadata.namespace == space and each.metadata.labels.get(NAME) == "cotenant"
     )
-    agents = await _states(client, own, "agent", settings.agent.port)
-    servers = await _states(client, own, "server", settings.webhook.port)
+    agents = await reader.states(own, "agent", settings.agent.port, OfAgent)
+    servers = await reader.states(own, "server", settings.webhook.port, OfServer)
+    troubles = (installed.trouble, installed.webhook_trouble)
     return Facts(
         now=now,
         installed=installed,
@@ -75,16 +74,21 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         namespaces=tuple(each.metadata for each in namespaces or ()),
         quotas=tuple(quotas or ()),
         lease=lease,
-        endpoints=None if slices is None else tuple(_addresses(slices)),
+        slices=_by_name(slices),
         certificates=None if secret is None else secret.data,
-        policies=None if policies is None else {each["metadata"]["name"]: each for each in policies},
-        bindings=None if bindings is None else {each["metadata"]["name"]: each for each in bindings},
-        schedulers=dict(_schedulers(maps or ())),
+        policies=_by_name(policies),
+        bindings=_by_name(bindings),
+        schedulers=dict(configurations(maps or (), reader.unread.append)),
+        own_schedulers=frozenset(own_places(maps or (), space)),
         states={pod.spec.node_name: told for pod, told in agents},
         ledgers={pod.metadata.name: told for pod, told in servers},
         version=version,
-        unread=tuple(dict.fromkeys([*reader.unread, *([installed.trouble] if installed.trouble else [])])),
+        unread=tuple(dict.fromkeys([*reader.unread, *filter(None, troubles)])),
     )
+
+
+def _by_name(objects: list[dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:
+    return None if objects is None else {each["metadata"]["name"]: each for each in objects}
 
 
 class _Reader:
@@ -108,42 +112,25 @@ class _Reader:
             self.unread.append(f"{what}: {error}")
             return None
 
+    async def states(
+        self, own: tuple[ImagePod, ...], component: str, port: int, type: type[T]
+    ) -> list[tuple[ImagePod, T]]:
+        """Of those that tell; through the API server, so that no other way to them is needed."""
+        turn = asyncio.Semaphore(_AT_ONCE)
 
-def _addresses(slices: list[dict[str, Any]]) -> Iterator[str]:
-    for each in slices:
-        for endpoint in each.get("endpoints") or ():
-            if (endpoint.get("conditions") or {}).get("ready") is not False:
-                yield from endpoint.get("addresses") or ()
+        async def ask(pod: ImagePod) -> tuple[ImagePod, T] | None:
+            meta = pod.metadata
+            path = f"/api/v1/namespaces/{meta.namespace}/pods/https:{meta.name}:{port}/proxy/state"
+            async with turn:
+                try:
+                    return pod, await self.client.get_path(path, type, within=_STATE_TIMEOUT)
+                except Forbidden as error:
+                    self.unread.append(f"what {component}s tell: {error}")
+                except Undecodable as error:
+                    self.unread.append(f"what {meta.name} tells: {error}")
+                except KubeError:
+                    pass  # that it is not ready, or its pod is not there, is found elsewhere
+            return None
 
-
-def _schedulers(maps: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    for each in maps:
-        for key, text in each.data.items():
-            if _SCHEDULER not in str(text):
-                continue
-            try:
-                documents = list(yaml.safe_load_all(text))
-            except yaml.YAMLError:
-                continue
-            for document in documents:
-                if isinstance(document, dict) and document.get("kind") == _SCHEDULER:
-                    yield f"configmap {each.metadata.namespace}/{each.metadata.name}: {key}", document
-
-
-async def _states(
-    client: Client, own: tuple[ImagePod, ...], component: str, port: int
-) -> list[tuple[ImagePod, dict[str, Any]]]:
-    """Of those that tell; through the API server, so that no other way to them is needed."""
-    turn = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(pod: ImagePod) -> tuple[ImagePod, dict[str, Any]] | None:
-        meta = pod.metadata
-        path = f"/api/v1/namespaces/{meta.namespace}/pods/https:{meta.name}:{port}/proxy/state"
-        async with turn:
-            try:
-                return pod, await client.get_path(path, dict, within=_STATE_TIMEOUT)
-            except KubeError:
-                return None  # that it is not ready, or its pod is not there, is found elsewhere
-
-    asked = [each for each in own if each.metadata.labels.get(COMPONENT) == component]
-    return [found for found in await asyncio.gather(*map(ask, asked)) if found is not None]
+        asked = [each for each in own if each.metadata.labels.get(COMPONENT) == component]
+        return [found for found in await asyncio.gather(*map(ask, asked)) if found is not None]

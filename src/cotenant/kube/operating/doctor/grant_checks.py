@@ -14,6 +14,9 @@ from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, Finding
 from cotenant.kube.pods import demand_of, grant_of, has_ended, is_mirror
 
+_ALL = 100
+"""Percent."""
+
 
 def _name(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
@@ -24,21 +27,33 @@ def _delete(pod: Pod) -> str:
 
 
 def over_granted(facts: Facts) -> Iterator[Finding]:
+    pods = {pod.metadata.uid: pod for pod in facts.pods}
     for node in facts.census:
         for card in node.cards:
             whole = [each for each in card.held if each.whole]
-            if card.granted <= card.card.memory and not (whole and len(card.held) > 1):
+            beyond = card.granted > card.card.memory or (whole and len(card.held) > 1)
+            if not beyond and card.compute <= _ALL:
                 continue
             who = ", ".join(f"{each} {format_bytes(each.memory)}" for each in card.held)
             has, granted = format_bytes(card.card.memory), format_bytes(card.granted)
+            last = max((pods[each.uid] for each in card.held), key=_age)
             yield Finding(
                 "over-granted",
                 card.card.uuid,
                 ERROR,
-                f"{card} has {has}, and {granted} are granted: {who}",
-                "programs within their limits may be refused memory, or a whole card is shared",
-                "delete one of these pods; if two servers ever led at once, the Lease's times tell",
+                f"{card} has {has}, and {granted} are granted: {who}"
+                if beyond
+                else f"of {card}, {card.compute}% of the compute are granted: {who}",
+                "programs within their limits may be refused memory, or a whole card is shared"
+                if beyond
+                else "programs get less of the card than they were granted",
+                f"let one of these pods go, the youngest for instance: {_delete(last)}",
             )
+
+
+def _age(pod: Pod) -> str:
+    created = pod.metadata.creation_timestamp
+    return f"{created.isoformat() if created else ''} {_name(pod)}"
 
 
 def unreadable(facts: Facts) -> Iterator[Finding]:
@@ -72,7 +87,8 @@ def early(facts: Facts) -> Iterator[Finding]:
 
 def without_grant(facts: Facts) -> Iterator[Finding]:
     for pod in facts.pods:
-        if has_ended(pod) or names.GRANT in pod.metadata.annotations or not _asks(pod, facts):
+        granted = names.GRANT in pod.metadata.annotations and not is_mirror(pod)
+        if has_ended(pod) or granted or not _asks(pod, facts):
             continue
         if pod.spec.node_name:
             why = "a static pod" if is_mirror(pod) else f"bound by the scheduler {pod.spec.scheduler_name}"
@@ -115,10 +131,13 @@ def card_gone(facts: Facts) -> Iterator[Finding]:
 
 
 def _asks(pod: Pod, facts: Facts) -> bool:
+    """Also in a way that makes no sense: it came past the webhook, which would have refused it."""
+    dialects = facts.installed.settings.dialects
     try:
-        return bool(demand_of(pod, facts.installed.settings.dialects).slots)
+        return bool(demand_of(pod, dialects).slots)
     except BadInput:
-        return False
+        containers = (*(pod.spec.containers or ()), *pod.spec.init_containers)
+        return any(name in dialects.resources for each in containers for name in each.resources.limits)
 
 
 def _has_slot(pod: Pod) -> bool:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from cotenant.core.units import format_bytes
 from cotenant.kube.operating.census import readable_grant
 from cotenant.kube.operating.doctor.facts import Facts
-from cotenant.kube.operating.doctor.finding import ERROR, Finding
+from cotenant.kube.operating.doctor.finding import ERROR, FIX, Finding
+from cotenant.kube.operating.doctor.told import Charge
+
+REPAIR = "servers"
+"""A server that starts reads all grants anew; pods that run do not notice it."""
 
 
 def leaders(facts: Facts) -> Iterator[Finding]:
-    leading = sorted(name for name, ledger in facts.ledgers.items() if ledger.get("leads"))
+    leading = sorted(name for name, told in facts.ledgers.items() if told.leads)
     if len(leading) > 1:
         yield Finding(
             "two-lead",
@@ -20,29 +23,29 @@ def leaders(facts: Facts) -> Iterator[Finding]:
             ERROR,
             f"several servers say that they lead: {', '.join(leading)}",
             "cards may be granted twice; each agent still refuses what does not fit",
-            f"kubectl rollout restart -n {facts.installed.namespace} deployment/cotenant-server",
+            FIX,
+            REPAIR,
         )
 
 
 def ledger(facts: Facts) -> Iterator[Finding]:
     """A bind under way is charged before it is seen: only what a second look finds too is told."""
-    known, names_ = _granted(facts), {pod.metadata.uid: pod for pod in facts.pods}
+    if facts.is_unread("pods"):
+        return
+    known, pods = _granted(facts), {pod.metadata.uid: pod for pod in facts.pods}
     for server, told in facts.ledgers.items():
-        if not told.get("leads"):
+        if not told.leads:
             continue
-        charged: Mapping[str, Any] = told.get("charged") or {}
-        for uid in sorted(charged.keys() | known.keys()):
-            here, there = charged.get(uid), known.get(uid)
+        for uid in sorted(told.charged.keys() | known.keys()):
+            here, there = told.charged.get(uid), known.get(uid)
             if here == there:
                 continue
-            pod = names_.get(uid)
+            pod = pods.get(uid)
             who = f"{pod.metadata.namespace}/{pod.metadata.name}" if pod is not None else f"UID {uid}"
-            yield _difference(facts, server, who, here, there)
+            yield _difference(server, who, here, there)
 
 
-def _difference(
-    facts: Facts, server: str, who: str, here: Mapping[str, Any] | None, there: Mapping[str, Any] | None
-) -> Finding:
+def _difference(server: str, who: str, here: Charge | None, there: Charge | None) -> Finding:
     if there is None:
         kind, found = "charge-leaked", f"charges {_amount(here)} for {who}, which holds no grant"
         means = "that room lies idle"
@@ -50,24 +53,14 @@ def _difference(
         kind, found = "charge-missing", f"charges nothing for {who}, which was granted {_amount(there)}"
         means = "that room may be granted once more"
     else:
-        kind, found = (
-            "charge-differs",
-            f"charges {_amount(here)} for {who}, which was granted {_amount(there)}",
-        )
+        kind = "charge-differs"
+        found = f"charges {_amount(here)} for {who}, which was granted {_amount(there)}"
         means = "room lies idle, or may be granted once more"
-    return Finding(
-        kind,
-        f"pod {who}",
-        ERROR,
-        f"the ledger of {server} {found}",
-        means,
-        "a server that starts reads all grants anew: kubectl rollout restart "
-        f"-n {facts.installed.namespace} deployment/cotenant-server",
-    )
+    return Finding(kind, f"pod {who}", ERROR, f"the ledger of {server} {found}", means, FIX, REPAIR)
 
 
-def _granted(facts: Facts) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _granted(facts: Facts) -> dict[str, Charge]:
+    found: dict[str, Charge] = {}
     for pod in facts.pods:
         grant = readable_grant(pod)
         if grant is None:
@@ -76,10 +69,9 @@ def _granted(facts: Facts) -> dict[str, dict[str, Any]]:
         for slot in grant.slots:
             for share in slot.shares:
                 gpus[share.uuid] = gpus.get(share.uuid, 0) + share.memory
-        found[grant.uid] = {"node": pod.spec.node_name, "gpus": gpus}
+        found[grant.uid] = Charge(pod.spec.node_name, gpus)
     return found
 
 
-def _amount(told: Mapping[str, Any] | None) -> str:
-    gpus = (told or {}).get("gpus") or {}
-    return f"{format_bytes(sum(gpus.values()))} on {(told or {}).get('node')}"
+def _amount(told: Charge | None) -> str:
+    return f"{format_bytes(sum(told.gpus.values()))} on {told.node}" if told is not None else "nothing"

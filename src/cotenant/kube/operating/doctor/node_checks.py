@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,19 +13,25 @@ from cotenant.dialects.nvidia import CARDS
 from cotenant.dialects.quantity import parse_whole
 from cotenant.kube.node_gpus import drained_of
 from cotenant.kube.objects import Node
-from cotenant.kube.operating.doctor.facts import VERSION, Facts, ImagePod
+from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding
 from cotenant.kube.pods import has_ended
 
-_PLUGINS = (
-    ("gpushare-device-plugin", "Alibaba Cloud's gpushare"),
-    ("k8s-gpushare-plugin", "Alibaba Cloud's gpushare"),
-    ("volcano-device-plugin", "Volcano's"),
-    ("volcano-vgpu-device-plugin", "Volcano's vGPU"),
-    ("nvidia/k8s-device-plugin", "NVIDIA's"),
-    ("hami", "HAMi's"),
+_PLUGINS = tuple(
+    (re.compile(pattern), whose)
+    for pattern, whose in (
+        (r"gpushare-(device-)?plugin", "Alibaba Cloud's gpushare device plugin"),
+        (r"volcano-device-plugin", "Volcano's device plugin"),
+        (r"volcano-vgpu-device-plugin", "Volcano's vGPU device plugin"),
+        (r"(?<!rocm/)\bk8s-device-plugin|nvidia-gpu-device-plugin", "NVIDIA's device plugin"),
+        (r"k8s-dra-driver-gpu", "NVIDIA's DRA driver"),
+        (r"(^|/)hami(-[a-z-]+)?(:|@|$)|projecthami/", "HAMi's device plugin"),
+        (r"gpu-manager(:|@|$)", "Tencent's GPU manager"),
+    )
 )
-_SEES_NONE = {"", "void", "none"}
+"""By images, wherever they were copied to."""
+_OTHERS = re.compile(r"nvidia\.com/(gpu|mig-|v?gpu)|aliyun\.com/gpu-|volcano\.sh/v?gpu-|tencent\.com/vcuda-")
+"""What other plugins put into a node's capacity."""
 
 
 def annotation(facts: Facts) -> Iterator[Finding]:
@@ -52,6 +59,8 @@ def annotation(facts: Facts) -> Iterator[Finding]:
 
 def capacity(facts: Facts) -> Iterator[Finding]:
     """It may be more than the cards, never less: pods that are there must be admitted again."""
+    if facts.is_unread("pods"):
+        return
     asked = _asked_by_node(facts)
     for seen in facts.census:
         if not seen.cards:
@@ -70,6 +79,8 @@ def capacity(facts: Facts) -> Iterator[Finding]:
 
 
 def agents(facts: Facts) -> Iterator[Finding]:
+    if facts.is_unread("pods"):
+        return
     running = facts.component("agent")
     ready = {each.spec.node_name for each in running if each.metadata.uid in facts.ready}
     here = {each.spec.node_name: each for each in running}
@@ -88,91 +99,91 @@ def agents(facts: Facts) -> Iterator[Finding]:
 
 
 def versions(facts: Facts) -> Iterator[Finding]:
-    servers = {each.metadata.labels.get(VERSION, "") for each in facts.component("server")} - {""}
-    wanted = servers or {facts.version}
+    """Of servers among each other, of agents against servers, else among each other, and of this program."""
+    servers = facts.server_versions
+    agents = {seen.name: seen.told.agent for seen in facts.census if seen.told.agent}
+    space = facts.installed.namespace
     if len(servers) > 1:
-        yield Finding(
-            "versions-differ",
+        yield _versions(
             "server",
-            WARNING,
             f"servers of several versions run: {', '.join(sorted(servers))}",
-            "an upgrade is under way, or did not end",
-            f"kubectl rollout status -n {facts.installed.namespace} deployment/cotenant-server",
+            f"kubectl rollout status -n {space} deployment/cotenant-server",
         )
-    others = [seen for seen in facts.census if seen.told.agent and seen.told.agent not in wanted]
-    for version in sorted({seen.told.agent for seen in others}):
-        nodes = [seen.name for seen in others if seen.told.agent == version]
+    most = Counter(agents.values()).most_common(1)
+    wanted = servers or {version for version, _ in most}
+    who = "the server is" if servers else "most others are"
+    for version in sorted(set(agents.values()) - wanted):
+        nodes = [name for name, its in agents.items() if its == version]
+        yield _versions(
+            f"agent {version}",
+            f"agents of version {version} on {_few(nodes)}, and {who} {', '.join(sorted(wanted))}",
+            f"kubectl rollout status -n {space} daemonset/cotenant-agent",
+        )
+    if facts.version and wanted and facts.version not in wanted:
         yield Finding(
             "versions-differ",
-            f"agent {version}",
+            "cotenant",
             WARNING,
-            f"agents of version {version} on {_few(nodes)}, and the server is {', '.join(sorted(wanted))}",
-            "an upgrade is under way, or did not end",
-            f"kubectl rollout status -n {facts.installed.namespace} daemonset/cotenant-agent",
+            f"this program is of version {facts.version}, and the cluster runs {', '.join(sorted(wanted))}",
+            "it may misjudge what it sees; --fix does not restore the webhook, which another version made",
+            f"pip install 'cotenant[cluster]=={max(wanted)}'",
         )
+
+
+def _versions(target: str, found: str, remedy: str) -> Finding:
+    means = "an upgrade is under way, or did not end"
+    return Finding("versions-differ", target, WARNING, found, means, remedy)
 
 
 def second_plugin(facts: Facts) -> Iterator[Finding]:
     ours = {seen.name: seen for seen in facts.census if seen.cards}
+    spoken = facts.installed.settings.dialects.resources
     for seen in ours.values():
-        if _amount(seen.node, CARDS) and CARDS not in seen.told.resources:
+        own = spoken.union(seen.told.resources)
+        shown = (name for name in seen.node.status.capacity if _OTHERS.match(name) and name not in own)
+        others = sorted(name for name in shown if _amount(seen.node, name))
+        if others:
+            serve = "dialects.nvidia.enabled" if others == [CARDS] else "the dialects in docs/moving.md"
             yield Finding(
                 "second-plugin",
                 f"node {seen.name}",
                 ERROR,
-                f"{seen.name} shows {CARDS} too: NVIDIA's device plugin serves the same cards",
+                f"{seen.name} shows {', '.join(others)} too: another device plugin serves the same cards",
                 "pods that ask it get cards that Cotenant has granted to others",
-                "keep one of them off the node by a label, or serve these pods too: dialects.nvidia.enabled",
+                f"keep one of them off the node by a label, or serve these pods too: {serve}",
             )
     for pod in facts.images:
         whose = _plugin(pod)
-        if whose is not None and pod.spec.node_name in ours:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            yield Finding(
-                "second-plugin",
-                f"pod {name}",
-                ERROR,
-                f"{whose} device plugin runs on {pod.spec.node_name}, which has cards of Cotenant's: {name}",
-                "two plugins give out the same cards, and neither knows of the other's pods",
-                "remove that plugin from the node: see docs/operating.md",
-            )
-
-
-def sees_cards(facts: Facts) -> Iterator[Finding]:
-    ours = {seen.name for seen in facts.census if seen.cards}
-    granted = {
-        pod.metadata.uid for pod in facts.pods if names.GRANT in pod.metadata.annotations or has_ended(pod)
-    }
-    own = {pod.metadata.uid for pod in facts.own}
-    for pod in facts.images:
-        if pod.spec.node_name not in ours or pod.metadata.uid in granted | own:
+        if whose is None or pod.spec.node_name not in ours or pod.metadata.uid in facts.ended:
             continue
-        for container in pod.spec.containers:
-            for variable in container.env:
-                if variable.name == names.VISIBLE_DEVICES and variable.value not in _SEES_NONE:
-                    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-                    yield Finding(
-                        "sees-cards",
-                        f"pod {name}",
-                        WARNING,
-                        f"{name} asked for no GPU and says {variable.name}={variable.value}",
-                        "where NVIDIA's runtime is the default, it sees cards and can fill them",
-                        "remove the variable, or make another runtime the default: see docs/security.md",
-                    )
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+        yield Finding(
+            "second-plugin",
+            f"pod {name}",
+            ERROR,
+            f"{whose} runs on {pod.spec.node_name}, which has cards of Cotenant's: {name}",
+            "two plugins give out the same cards, and neither knows of the other's pods",
+            "take it off the node, as docs/moving.md says: "
+            + (
+                f"kubectl edit {owner.kind.lower()} -n {pod.metadata.namespace} {owner.name}"
+                if owner is not None
+                else f"kubectl delete pod -n {pod.metadata.namespace} {pod.metadata.name}"
+            ),
+        )
 
 
 def drained_gone(facts: Facts) -> Iterator[Finding]:
-    for node in facts.nodes:
-        seen = next((each for each in facts.census if each.name == node.metadata.name), None)
-        if seen is not None and seen.trouble is not None:
+    """Only where a node tells of its cards: of others it is not known what is gone."""
+    for seen in facts.census:
+        if seen.trouble is not None or not seen.cards:
             continue
-        there = {card.card.uuid for card in seen.cards} if seen else set()
-        for uuid in sorted(drained_of(node) - there):
+        for uuid in sorted(drained_of(seen.node) - {card.card.uuid for card in seen.cards}):
             yield Finding(
                 "drained-gone",
-                f"{node.metadata.name}/{uuid}",
+                f"{seen.name}/{uuid}",
                 WARNING,
-                f"{node.metadata.name} has a drained mark for {uuid}, which is not there any more",
+                f"{seen.name} has a drained mark for {uuid}, which is not there any more",
                 "a card that came back under that UUID would stay out of service",
                 FIX,
                 "undrain",
@@ -205,7 +216,7 @@ def sick(facts: Facts) -> Iterator[Finding]:
 
 def _plugin(pod: ImagePod) -> str | None:
     images = [container.image.lower() for container in pod.spec.containers]
-    return next((whose for part, whose in _PLUGINS if any(part in image for image in images)), None)
+    return next((whose for known, whose in _PLUGINS if any(map(known.search, images))), None)
 
 
 def _asked_by_node(facts: Facts) -> Counter[str]:

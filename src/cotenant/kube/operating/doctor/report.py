@@ -10,9 +10,9 @@ from cotenant.core.errors import CotenantError
 from cotenant.kube.client import Client
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding, Outcome
-from cotenant.kube.operating.doctor.findings import findings
+from cotenant.kube.operating.doctor.findings import LASTING, findings
 from cotenant.kube.operating.doctor.gathering import gather
-from cotenant.kube.operating.doctor.repair import REPAIRS
+from cotenant.kube.operating.doctor.repairs.table import REPAIRS
 
 SECOND_LOOK = 1.0
 """Seconds after which a finding must still be there: pods come and go while they are listed."""
@@ -40,7 +40,7 @@ async def _diagnose(
     first = {finding.key for finding in findings(facts)}
     if not first:
         return facts, ()
-    await asyncio.sleep(SECOND_LOOK)
+    await asyncio.sleep(max(LASTING.get(kind, SECOND_LOOK) for kind, _ in first))
     facts = await gather(client, clock(), version)
     return facts, tuple(finding for finding in findings(facts) if finding.key in first)
 

@@ -2,93 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from cotenant.core.units import format_bytes
+from cotenant.kube.objects import Pod
 from cotenant.kube.operating.census import readable_grant
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, WARNING, Finding
+from cotenant.kube.operating.doctor.told import Slot
 
 
 def slots(facts: Facts) -> Iterator[Finding]:
     pods = {pod.metadata.uid: pod for pod in facts.pods}
-    for node, state in facts.states.items():
-        for what in state.get("waits") or ():
+    for node, told in facts.states.items():
+        for what in told.waits:
             yield Finding(
                 "agent-waits",
                 f"node {node}",
                 ERROR,
                 f"the agent of {node} does not do all that it should: {what}",
                 "GPU containers may not start there",
-                "look at the agent's log",
+                f"kubectl logs -n {facts.installed.namespace} {_agent(facts, node)}",
             )
-        kubelet = state.get("kubelet")
-        for slot in state.get("slots") or ():
-            yield from _slot(node, slot, pods)
-            if kubelet is not None:
-                yield from _record(node, slot, kubelet.get(slot.get("device")) or [])
+        for slot in told.slots:
+            if not facts.is_unread("pods"):
+                yield from _slot(facts, node, slot, pods)
+            if told.kubelet is not None:
+                yield from _record(node, slot, told.kubelet.get(slot.device, ()))
 
 
-def _record(node: str, slot: Mapping[str, Any], holders: list[str]) -> Iterator[Finding]:
+def _record(node: str, slot: Slot, holders: Sequence[str]) -> Iterator[Finding]:
     """The kubelet's own record of who holds the device."""
-    name = _name(slot)
-    if holders and holders != [name]:
+    if holders and list(holders) != [slot.holder]:
+        others = dict.fromkeys(holder.rpartition("/")[0] for holder in holders)
         yield Finding(
             "slot-of-another",
-            f"{node}/{slot.get('device')}",
+            f"{node}/{slot.device}",
             ERROR,
-            f"the slot {slot.get('device')} of {node} was made for {name}, and the kubelet gave it to "
+            f"the slot {slot.device} of {node} was made for {slot.holder}, and the kubelet gave it to "
             f"{', '.join(holders)}",
             "that container runs with the limit of another",
-            "delete that container's pod; its next start makes the slot anew",
+            f"{'; '.join(_delete(*each.split('/', 1)) for each in others if '/' in each)}: "
+            "its next start makes the slot anew",
         )
 
 
-def _slot(node: str, slot: Mapping[str, Any], pods: Mapping[str, Any]) -> Iterator[Finding]:
-    name = _name(slot)
-    target = f"{node}/{slot.get('device')}"
-    pod = pods.get(str(slot.get("uid")))
-    grant = readable_grant(pod) if pod is not None else None
+def _slot(facts: Facts, node: str, slot: Slot, pods: Mapping[str, Pod]) -> Iterator[Finding]:
+    target = f"{node}/{slot.device}"
+    pod = pods.get(slot.uid)
+    grant = readable_grant(pod) if pod is not None and pod.spec.node_name == node else None
     if grant is None:
-        yield Finding(
-            "slot-left",
-            target,
-            WARNING,
-            f"{node} keeps the slot {slot.get('device')} of {name}, a pod that holds no grant there",
-            "processes of it may still hold memory of the card",
-            "the agent removes it when its last process has ended: if it stays, look for that process",
-        )
+        yield _left(facts, node, slot)
         return
     granted = {
         share.uuid: share.memory
         for each in grant.slots
-        if each.container == slot.get("container")
+        if each.container == slot.container
         for share in each.shares
     }
-    limits = {str(uuid): int(size) for uuid, size in (slot.get("limits") or {}).items()}
-    for uuid in sorted(granted.keys() | limits.keys()):
-        if granted.get(uuid) != limits.get(uuid):
+    delete = _delete(slot.namespace, slot.pod)
+    for uuid in sorted(granted.keys() | slot.limits.keys()):
+        if granted.get(uuid) != slot.limits.get(uuid):
             yield Finding(
                 "limit-differs",
-                target,
+                f"{target}/{uuid}",
                 ERROR,
-                f"{name} was granted {format_bytes(granted.get(uuid, 0))} on {uuid} and is limited to "
-                f"{format_bytes(limits.get(uuid, 0))}",
+                f"{slot.holder} was granted {format_bytes(granted.get(uuid, 0))} on {uuid} and is limited to "
+                f"{format_bytes(slot.limits.get(uuid, 0))}",
                 "it can use more or less than is charged for it",
-                "delete the pod; its next container starts with the limit of its grant",
+                f"{delete}: the next container starts with the limit of its grant",
             )
-    for uuid, used in (slot.get("used") or {}).items():
-        if slot.get("mode") == "enforce" and int(used) > limits.get(uuid, 0):
+    for uuid, used in slot.used.items():
+        if slot.mode == "enforce" and used > slot.limits.get(uuid, 0):
             yield Finding(
                 "over-limit",
-                target,
+                f"{target}/{uuid}",
                 ERROR,
-                f"{name} holds {format_bytes(int(used))} on {uuid}, more than its limit",
+                f"{slot.holder} holds {format_bytes(used)} on {uuid}, more than its limit",
                 "its neighbours on the card may be refused memory that is theirs",
-                "delete the pod",
+                delete,
             )
 
 
-def _name(slot: Mapping[str, Any]) -> str:
-    return f"{slot.get('namespace')}/{slot.get('pod')}/{slot.get('container')}"
+def _left(facts: Facts, node: str, slot: Slot) -> Finding:
+    """The agent removes it: at once when it is asked for, else within seconds of its last process."""
+    lives = "a process lives in it" if slot.held else "no process lives in it"
+    log = f"kubectl logs -n {facts.installed.namespace} {_agent(facts, node)}"
+    process = f"nvidia-smi on {node} tells which processes hold memory: when the last one ends, the slot goes"
+    remedy = process if slot.held else f"the agent does not remove it: {log}"
+    return Finding(
+        "slot-left",
+        f"{node}/{slot.device}",
+        WARNING,
+        f"{node} keeps the slot {slot.device} of {slot.holder}, a pod that holds no grant there; {lives}",
+        "memory of the card may still be held, and containers that need its room do not start",
+        remedy,
+    )
+
+
+def _agent(facts: Facts, node: str) -> str:
+    found = (pod.metadata.name for pod in facts.component("agent") if pod.spec.node_name == node)
+    return next(found, "-l app.kubernetes.io/component=agent")
+
+
+def _delete(namespace: str, pod: str) -> str:
+    return f"kubectl delete pod -n {namespace} {pod}"

@@ -1,0 +1,64 @@
+"""Restarting parts of Cotenant itself, as `kubectl rollout restart` does: one pod after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from cotenant.kube.client import Client, Selection
+from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts
+from cotenant.kube.operating.doctor.repairs.repair import NotRepaired, guard_of
+from cotenant.kube.resources import PODS, Resource
+
+DEPLOYMENTS: Resource[dict[str, Any]] = Resource(dict, "Deployment", "deployments", group="apps")
+_RESTARTED = "kubectl.kubernetes.io/restartedAt"
+_LONGEST = 120.0
+"""Seconds that a rollout is waited for."""
+_LOOK = 1.0
+
+
+async def restart(client: Client, facts: Facts, name: str) -> None:
+    """NotFound if there is no such Deployment; NotRepaired if it is not ours."""
+    namespace = facts.installed.namespace
+    found = await client.get(DEPLOYMENTS, name, namespace)
+    if (found["metadata"].get("labels") or {}).get(NAME) != "cotenant":
+        raise NotRepaired(f"the Deployment {namespace}/{name} is not Cotenant's")
+    if found["spec"].get("paused"):
+        raise NotRepaired(f"somebody paused it: kubectl rollout resume -n {namespace} deployment/{name}")
+    mark = {"metadata": {"annotations": {_RESTARTED: facts.now.isoformat(timespec="seconds")}}}
+    patch = {"spec": {"template": mark}}
+    await client.merge_patch(DEPLOYMENTS, name, patch, namespace, guard=guard_of(found))
+
+
+async def wait(client: Client, facts: Facts, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+    """Until all its pods are new ones, and the old ones are gone; NotRepaired if that takes too long."""
+    ends = clock() + _LONGEST
+    while not await _is_over(client, facts, name):
+        if clock() >= ends:
+            raise NotRepaired(
+                "it is being restarted, and that takes long: "
+                f"kubectl rollout status -n {facts.installed.namespace} deployment/{name}"
+            )
+        await asyncio.sleep(_LOOK)
+
+
+async def _is_over(client: Client, facts: Facts, name: str) -> bool:
+    namespace = facts.installed.namespace
+    if not is_done(await client.get(DEPLOYMENTS, name, namespace)):
+        return False
+    labels = f"{NAME}=cotenant,{COMPONENT}={name.removeprefix('cotenant-')}"
+    pods = (await client.list(PODS, Selection(namespace, labels=labels))).items
+    return all(pod.metadata.deletion_timestamp is None for pod in pods)
+
+
+def is_done(found: dict[str, Any]) -> bool:
+    """As `kubectl rollout status` judges it."""
+    status, wanted = found.get("status") or {}, found["spec"].get("replicas", 1)
+    return bool(
+        status.get("observedGeneration", 0) >= found["metadata"].get("generation", 0)
+        and status.get("updatedReplicas", 0) == wanted
+        and status.get("replicas", 0) == wanted
+        and status.get("availableReplicas", 0) == wanted
+    )
