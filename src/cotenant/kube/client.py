@@ -277,6 +277,33 @@ class Client:
         )
         await self._connection.request(call)
 
+    async def evict(
+        self, name: str, namespace: str, *, guard: Guard, dry_run: bool = False, within: float = 5.0
+    ) -> None:
+        """Asks for the pod's end as `kubectl drain` does: with its grace period, and TooManyRequests if a
+        PodDisruptionBudget forbids it now. `dry_run` only asks whether it may be. Never retried: who evicts
+        must lead, and a budget does not change in a moment.
+        """
+        options: dict[str, Any] = {"preconditions": guard.fields()}
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        call = Call(
+            asked=f"evict pod {namespace}/{name}",
+            method="POST",
+            path=PODS.path(namespace, name, "eviction"),
+            query={"dryRun": "All"} if dry_run else {},
+            body=msgspec.json.encode(body),
+            retry=False,
+            within=within,
+        )
+        await self._connection.request(call)
+
     async def watch(
         self,
         resource: Resource[T],

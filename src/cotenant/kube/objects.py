@@ -81,6 +81,8 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
+    preemption_policy: str = ""
+    """`Never`: nobody is evicted for it."""
     restart_policy: str = ""
     runtime_class_name: str = ""
     containers: tuple[Container, ...] | None = None

@@ -38,6 +38,8 @@ from cotenant.kube.extender.fencing import fence_all
 from cotenant.kube.extender.front import Front
 from cotenant.kube.extender.keeping import FleetKeeper
 from cotenant.kube.extender.line_keeper import LineKeeper
+from cotenant.kube.extender.preempting import Preempting
+from cotenant.kube.extender.room_finder import RoomFinder
 from cotenant.kube.extender.serving import LARGEST_BODY, Extender
 from cotenant.kube.extender.state import state
 from cotenant.kube.extender.telling import Teller
@@ -115,6 +117,8 @@ class Server:
         self.binder = Binder(
             client, self.keeper, self.line, dialects, self.election.must_lead, bound=self.history.add
         )
+        finder = RoomFinder(self.fleet, self.pods.store, self.nodes.store, self.line)
+        self.preempting = Preempting(client, self.line, finder, self.teller, self.election.must_lead)
         decider = Decider(self.fleet, self.pods.store, self.nodes.store, dialects, self.line)
         self.extender = Extender(decider, self.binder, self.not_ready, self.registry)
         self.certificates = CertificateKeeper(client, settings)
@@ -140,6 +144,7 @@ class Server:
                     self.certificates.run(),
                     self.teller.run(),
                     self.line.run(),
+                    *((self.preempting.run(),) if self.settings.line.evict else ()),
                     self.keeper.recount(self.pods.relist),
                     self._lead(),
                     _never_ends(election),

@@ -20,6 +20,8 @@ from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.keeping import FleetKeeper
 from cotenant.kube.extender.line_keeper import LineKeeper
 from cotenant.kube.extender.messages import BindArgs
+from cotenant.kube.extender.preempting import Preempting
+from cotenant.kube.extender.room_finder import RoomFinder
 from cotenant.kube.extender.telling import Teller
 from cotenant.kube.lease import NotLeading
 from cotenant.kube.node_gpus import VERSION, NodeCard, NodeGpus, write_gpus
@@ -107,6 +109,8 @@ class Api:
     """By verb, for the next requests in order; without one a request is carried out and answered."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
+    leaves: Callable[[], str] = lambda: "2040-01-01T00:00:00Z"
+    """By when a pod that is evicted now has ended."""
     _version: int = 1
     _waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -185,6 +189,17 @@ class Api:
 
         await self._meet("patch", name, act)
         return typed(self._find(name, namespace))
+
+    async def evict(self, name, namespace, *, guard, dry_run=False, within):
+        """The pod leaves when somebody deletes it: its containers take their time."""
+
+        def act() -> None:
+            body = self._find(name, namespace)
+            _check(body, guard)
+            if not dry_run and "deletionTimestamp" not in body["metadata"]:
+                self.change(name, lambda it: it["metadata"].update(deletionTimestamp=self.leaves()))
+
+        await self._meet("ask" if dry_run else "evict", name, act)
 
     async def apply(self, resource, body, manager, namespace, *, force, within):
         assert resource is EVENTS
@@ -307,6 +322,15 @@ class World:
             self.lead.must,
             wall_ns=lambda: 1_900_000_000_000_000_000,
             random=Random(1),
+        )
+        finder = RoomFinder(self.fleet, self.api.pods, self.api.nodes, self.line, self.wall)
+        self.preempting = Preempting(
+            self.api,  # type: ignore[arg-type]
+            self.line,
+            finder,
+            self.teller,
+            self.lead.must,
+            self.clock,
         )
         self.decider = Decider(self.fleet, self.api.pods, self.api.nodes, self.dialects, self.line)
 

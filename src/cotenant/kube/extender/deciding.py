@@ -72,7 +72,11 @@ class Decider:
         return messages.prioritized(names, found.tolist())
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:
-        """Only nodes where evictions open the cards, each with exactly the victims that do."""
+        """Only nodes where evictions open the cards, each with exactly the victims that do. None while others
+        are being ended for it already.
+        """
+        if args.pod.metadata.uid in self.line.pressing:
+            return messages.preempted({})
         demands = self._demands(args.pod)
         proposed = args.proposed()
         if not demands:
@@ -90,6 +94,8 @@ class Decider:
                 )
             )
         }
+        if kept:
+            self.line.leave_to_scheduler(args.pod.metadata.uid)
         return messages.preempted(kept)
 
     def _demands(self, pod: Pod) -> tuple[Demand, ...]:

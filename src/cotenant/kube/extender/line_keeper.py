@@ -12,7 +12,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cotenant.core.demand import Demand
@@ -55,7 +55,7 @@ _BY_NODE = re.compile(r"0/\d+ nodes are available: ")
 
 
 @dataclass
-class _Place:
+class Place:
     """One pod in the line."""
 
     pod: Pod
@@ -66,6 +66,8 @@ class _Place:
     """Since then."""
     called: float = float("-inf")
     next_call: float = float("inf")
+    left: float = float("-inf")
+    """By the clock, when kube-scheduler was last told whom to evict for it."""
 
     @property
     def stays_away(self) -> bool:
@@ -87,7 +89,11 @@ class LineKeeper:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 
-    _places: dict[str, _Place] = field(default_factory=dict, init=False)
+    pressing: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict, init=False)
+    """UID to the node and the cards where others are being ended for it: they are held for it, whatever its
+    patience.
+    """
+    _places: dict[str, Place] = field(default_factory=dict, init=False)
     _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
     _gained: Gained = field(init=False, repr=False)
     _swept: float = field(default=float("-inf"), init=False)
@@ -106,13 +112,13 @@ class LineKeeper:
         if known is not None and not _waits(known):
             return  # whoever asks has not heard of it yet
         now, place = self.clock(), self._places.get(uid)
-        since, eligible, called = now, only(self.fleet, rows), float("-inf")
+        since, eligible, called, left = now, only(self.fleet, rows), float("-inf"), float("-inf")
         if place is not None:
-            since = place.waiting.since
+            since, left = place.waiting.since, place.left
             if rows is None:
                 eligible, called = place.waiting.eligible, place.called
         waiting = Waiting(uid, demands, pod.spec.priority, since, eligible, self._created(pod))
-        self._places[uid] = _Place(known or pod, waiting, now, called=called)
+        self._places[uid] = Place(known or pod, waiting, now, called=called, left=left)
         self._explain(uid)
 
     def refuse(self, pod: Pod, why_: str) -> None:
@@ -122,8 +128,41 @@ class LineKeeper:
             self.teller.tell(pod, "GPUDemandRefused", why_)
 
     def forget(self, uid: str) -> None:
+        self.pressing.pop(uid, None)
         if self._places.pop(uid, None) is not None:
             self.fleet.unhold(uid)
+
+    def place(self, uid: str) -> Place | None:
+        return self._places.get(uid)
+
+    def places(self) -> list[Place]:
+        """All that wait, the head first."""
+        return [self._places[waiting.uid] for waiting in self._order()]
+
+    def press(self, uid: str, node: str, cards: tuple[str, ...], behind: Collection[str]) -> None:
+        """Hold these cards for it until it has them or `relent` is called; what is held there for those
+        `behind` it gives way.
+        """
+        for other, (where, held) in self.fleet.holds().items():
+            if other in behind and where == node and not set(held).isdisjoint(cards):
+                self.fleet.unhold(other)
+        self.fleet.hold(uid, node, cards)
+        self.pressing[uid] = self.fleet.holds()[uid]
+
+    def still_presses(self, uid: str) -> bool:
+        """Whether the cards are held for it: they are not once somebody ahead of it has taken them."""
+        return uid in self.pressing and self.fleet.holds().get(uid) == self.pressing[uid]
+
+    def relent(self, uid: str) -> None:
+        if self.still_presses(uid):
+            self.fleet.unhold(uid)
+            self._moved.set()
+        self.pressing.pop(uid, None)
+
+    def leave_to_scheduler(self, uid: str) -> None:
+        """kube-scheduler has been told whom to evict for it."""
+        if uid in self._places:
+            self._places[uid].left = self.clock()
 
     def place_of(self, uid: str) -> int | None:
         """1 is the head; None if it does not wait."""
@@ -146,16 +185,17 @@ class LineKeeper:
             place.pod = pod
             if _asks_anew(change):
                 self._put(pod)
-        elif _is_unschedulable(pod) and not self._something_else_keeps(pod):
+        elif is_unschedulable(pod) and not self._something_else_keeps(pod):
             self._put(pod)
         self.moved()
 
     def refill(self) -> None:
         """At the beginning of a term: all that wait, by what the API server says of them."""
         self._places.clear()
+        self.pressing.clear()
         self._hold({})
         for pod in self.pods:
-            if _waits(pod) and _is_unschedulable(pod) and not self._something_else_keeps(pod):
+            if _waits(pod) and is_unschedulable(pod) and not self._something_else_keeps(pod):
                 self._put(pod)
         self._swept = float("-inf")
         self.moved()
@@ -187,7 +227,8 @@ class LineKeeper:
             self._swept = now
             self._forget_unseen(now)
         line = [place.waiting for place in self._places.values() if not place.stays_away]
-        served = serve(self.fleet, line, now, self.settings.patience, None if sweep else gained)
+        rows = None if sweep else gained
+        served = serve(self.fleet, line, now, self.settings.patience, rows, self.pressing)
         self._hold(served.holds)
         woken = set(served.wake)
         due = [
@@ -196,7 +237,7 @@ class LineKeeper:
             if self._is_due(self._places[waiting.uid], now, fits=waiting.uid in woken)
         ]
         for start in range(0, len(due), AT_ONCE):
-            await asyncio.gather(*(self._call(uid) for uid in due[start : start + AT_ONCE]))
+            await asyncio.gather(*(self.call(uid) for uid in due[start : start + AT_ONCE]))
 
     def _forget_unseen(self, now: float) -> None:
         """Those that were asked about when they were gone already: nobody will tell that they go."""
@@ -204,7 +245,7 @@ class LineKeeper:
             if now - place.refused >= SWEEP and self.pods.get(uid) is None:
                 self.forget(uid)
 
-    def _is_due(self, place: _Place, now: float, *, fits: bool) -> bool:
+    def _is_due(self, place: Place, now: float, *, fits: bool) -> bool:
         """New room calls at once, but nobody twice in a moment; and who did not follow is called again."""
         if fits:
             return now - place.called >= self.settings.retry
@@ -229,8 +270,8 @@ class LineKeeper:
                 if uid in self._places:
                     self._explain(uid)
 
-    async def _call(self, uid: str) -> None:
-        """An annotation, guarded by uid: the name may be another pod's by now."""
+    async def call(self, uid: str) -> None:
+        """Have kube-scheduler try it: an annotation, guarded by uid, as the name may be another's by now."""
         place = self._places.get(uid)
         if place is None or not self.leading():
             return
@@ -298,7 +339,7 @@ class LineKeeper:
         return created.timestamp() if created else self.wall()
 
 
-def _is_unschedulable(pod: Pod) -> bool:
+def is_unschedulable(pod: Pod) -> bool:
     """kube-scheduler has tried it, in vain; a gated pod has another reason there."""
     return _verdict(pod) is not None
 

@@ -40,13 +40,15 @@ def victims(
     demands: Sequence[Demand],
     candidates: Sequence[Candidate],
     behind: Collection[str] = (),
+    leaving: Collection[str] = (),
 ) -> tuple[str, ...] | None:
     """Those whose end opens the room, none of them spare; () if it fits already, None if nothing would.
 
     The highest priority among them is as low as possible, then they are as few as possible, then of the
-    lowest priorities, then the youngest. `behind` are the waiting pods whose holds give way to this one.
+    lowest priorities, then the youngest. `behind` are the waiting pods whose holds give way to this one;
+    `leaving` are those on the node who end anyway: what they hold counts as free.
     """
-    there = _There(fleet, node, closed_to(fleet, node, uid, behind), demands, candidates)
+    there = _There(fleet, node, closed_to(fleet, node, uid, behind), demands, candidates, leaving)
     if there.fits(()):
         return ()
     for level in sorted({one.priority for one in there.pods}):
@@ -55,6 +57,21 @@ def victims(
             found = _fewest(there, pool) or there.without_spare(pool)
             return tuple(one.uid for one in sorted(found, key=_cheapest_first))
     return None
+
+
+def opened_cards(
+    fleet: Fleet,
+    node: str,
+    uid: str,
+    demands: Sequence[Demand],
+    gone: Collection[str],
+    behind: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The cards that it would be put on once these have ended; none if it would have no room then."""
+    closed = closed_to(fleet, node, uid, behind)
+    there = _There(fleet, node, closed, demands, (), gone)
+    shares = put_all([there.room(gpu, frozenset()) for gpu in there.gpus], there.wanted, (), closed)
+    return tuple(sorted({share.uuid for each in shares or () for share in each}))
 
 
 def _cheapest_first(one: Candidate) -> tuple[float, float, str]:
@@ -81,6 +98,7 @@ class _There:
         closed: frozenset[str],
         demands: Sequence[Demand],
         candidates: Sequence[Candidate],
+        leaving: Collection[str] = (),
     ) -> None:
         ledger = fleet.ledger(node)
         self.wanted = [best_fit(demand) for demand in in_order(demands)]
@@ -89,7 +107,7 @@ class _There:
         self._outside = {gpu.uuid: ledger.outside(gpu.uuid) for gpu in self.gpus}
         self._charges: dict[str, dict[str, list[Grant]]] = {gpu.uuid: {} for gpu in self.gpus}
         for uid in fleet.pods_on(node):
-            charged = fleet.charged(uid)
+            charged = fleet.charged(uid) if uid not in leaving else None
             for charge in charged[1].charges if charged else ():
                 for share in charge.shares:
                     if share.uuid in self._charges:

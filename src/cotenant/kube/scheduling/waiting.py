@@ -6,7 +6,7 @@ waited as long as `patience` holds cards of one node: nobody behind it is put th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,13 +53,19 @@ def order(line: Iterable[Waiting]) -> list[Waiting]:
 
 
 def serve(
-    fleet: Fleet, line: Sequence[Waiting], now: float, patience: float, rows: Rows | None = None
+    fleet: Fleet,
+    line: Sequence[Waiting],
+    now: float,
+    patience: float,
+    rows: Rows | None = None,
+    pressing: Collection[str] = (),
 ) -> Served:
     """Decide who is woken and which cards are held for whom. The fleet is not changed.
 
     Everybody sees the room that is left by those in front: what one is woken for, no other is. The holds of
     those behind give way. On the quick path, with the `rows` that gained room since the last time, nobody
-    looks for room elsewhere, except on cards that are held, and only a few get new holds.
+    looks for room elsewhere, except on cards that are held, and only a few get new holds. Those `pressing`
+    keep what is held for them, however short they have waited: others are being ended for it.
     """
     queue = order(line)
     turns = Turns(fleet, [waiting.uid for waiting in queue], rows)
@@ -74,7 +80,7 @@ def serve(
             places[waiting.uid] = fleet.name(row), fleet.uuids(row, turns.take(row, asking))
             keeps = hold is not None and hold[0] == row
         else:
-            keeps = overdue and turns.may_keep(asking)
+            keeps = (overdue or waiting.uid in pressing) and turns.may_keep(asking)
         if hold is not None and not keeps:
             turns.let_go(hold)
             hold = None

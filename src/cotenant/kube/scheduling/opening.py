@@ -1,0 +1,62 @@
+"""How room on a node can be opened for a pod that waits: whose end it takes, and which cards it then gets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.victims import Candidate, opened_cards, victims
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Room for a pod once some have ended."""
+
+    node: str
+    cards: tuple[str, ...]
+    """Those that it would be put on."""
+    victims: tuple[str, ...]
+    """UIDs of those who have to be ended for it; none if those who leave anyway are enough."""
+    awaited: tuple[str, ...]
+    """UIDs of all on these cards who are to end, the victims among them."""
+    cost: tuple[object, ...]
+    """The least is the best: first by the highest priority among the victims, then by their number, then by
+    the sum of their priorities, then by who has run for the shortest time.
+    """
+
+
+def opening_on(
+    fleet: Fleet,
+    node: str,
+    uid: str,
+    demands: Sequence[Demand],
+    candidates: Sequence[Candidate],
+    leaving: Collection[str],
+    behind: Collection[str],
+) -> Opening | None:
+    """None if nobody's end would do, and if nobody has to end."""
+    found = victims(fleet, node, uid, demands, candidates, behind, leaving)
+    if found is None:
+        return None
+    gone = {*found, *leaving}
+    cards = opened_cards(fleet, node, uid, demands, gone, behind)
+    awaited = tuple(each for each in fleet.pods_on(node) if each in gone and _is_on(fleet, each, cards))
+    if not awaited:
+        return None
+    ended = [each for each in candidates if each.uid in found]
+    return Opening(node, cards, found, awaited, (*_cost(ended), node))
+
+
+def _is_on(fleet: Fleet, uid: str, cards: Collection[str]) -> bool:
+    charged = fleet.charged(uid)
+    return charged is not None and any(
+        share.uuid in cards for slot in charged[1].slots for share in slot.shares
+    )
+
+
+def _cost(ended: Sequence[Candidate]) -> tuple[object, ...]:
+    priorities = [each.priority for each in ended]
+    started = sorted(-each.started for each in ended)
+    return max(priorities, default=-(2**62)), len(ended), sum(priorities), started

@@ -1,0 +1,117 @@
+"""What pods hold on every card of the cluster, by rank: where would room be if the lowest of them ended?
+
+Working out whom a node would have to lose takes much longer than to see that it makes no difference. So all
+nodes are asked at once, with one table, and only those that could be opened are looked at one by one.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.filling import Cards, fill
+from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.matrix import Bools, Rows, Window
+from cotenant.kube.scheduling.wants import enough, want
+
+STAYS = 2**62
+"""The rank of who is not to be ended, whoever asks."""
+LEAVES = -(2**62)
+"""The rank of who ends anyway."""
+
+_ALL = 100
+"""Percent of compute that goes with a whole card."""
+
+Ints = NDArray[np.int64]
+
+
+class Tenants:
+    """A table of all shares. It is filled node by node, by `add`, and then asked."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._shares = array("q")
+
+    def add(self, node: str, rank: Callable[[str], int]) -> None:
+        """What is charged there. `rank` of a pod, by UID: its priority, or one of the two above."""
+        fleet, shares = self._fleet, self._shares
+        row = int(fleet.rows([node])[0])
+        columns = {gpu.uuid: column for column, gpu in enumerate(fleet.gpus(node))}
+        for uid in fleet.pods_on(node):
+            charged, level = fleet.charged(uid), rank(uid)
+            for slot in charged[1].slots if charged else ():
+                for share in slot.shares:
+                    column = columns.get(share.uuid)
+                    if column is not None:
+                        compute = _ALL if share.whole else share.compute or 0
+                        shares.extend((column, row, level, share.memory, compute))
+
+    def done(self) -> None:
+        """All nodes are in it."""
+        table = np.frombuffer(self._shares, np.int64).reshape(-1, 5)
+        self._column, self._row, self._rank, self._memory, self._compute = table.T.copy()
+        self._rows = self._fleet.matrix.rows
+        self._columns = self._fleet.matrix.free.shape[0]
+        self._all = self._summed(np.ones(len(table), np.bool_), None)
+
+    @property
+    def lowest(self) -> int:
+        """The least priority of anybody who could be ended; STAYS if nobody could."""
+        return int(self._rank[self._rank > LEAVES].min(initial=STAYS))
+
+    def openable(self, demands: Sequence[Demand], below: int, rows: Rows, held: NDArray[np.int16]) -> Rows:
+        """Of these rows, those where the demands fit once everybody up to some rank has ended, the lowest
+        such rank below `below`; first those where most is free already. It may be said of too many: a card
+        that holds more than it has counts as if it did not.
+
+        `held`: for how many others each card is held, in all rows of the cluster.
+        """
+        theirs = self._rank < below
+        touched = np.zeros(self._rows, np.bool_)
+        touched[self._row[theirs]] = True
+        rows = rows[touched[rows]]
+        if not len(rows):
+            return rows
+        window, open_ = Window(self._fleet.matrix, rows), held.take(rows, axis=1) == 0
+        levels = np.unique(self._rank[theirs])
+        low, high = 0, len(levels) - 1
+        fits = self._fit(window, demands, int(levels[high]), open_)
+        while low < high and fits.any():
+            middle = (low + high) // 2
+            found = self._fit(window, demands, int(levels[middle]), open_)
+            if found.any():
+                fits, high = found, middle
+            else:
+                low = middle + 1
+        most = np.where(open_, window.free, 0).max(axis=0)[fits]
+        return rows[fits][np.argsort(-most, kind="stable")]
+
+    def _fit(self, window: Window, demands: Sequence[Demand], level: int, open_: Bools) -> Bools:
+        cards = self._after(window, level)
+        if len(demands) != 1:
+            return fill(window, demands, open_, cards).fits
+        part = want(demands[0], window)
+        return enough(part.fits(*cards) & open_, part.count)
+
+    def _after(self, window: Window, level: int) -> Cards:
+        """The cards when everybody up to this rank has ended."""
+        gone = self._rank <= level
+        memory = self._summed(gone, self._memory).take(window.places, axis=1)
+        compute = self._summed(gone, self._compute).take(window.places, axis=1)
+        left = (self._all - self._summed(gone, None)).take(window.places, axis=1)
+        return Cards(
+            np.minimum(window.free + memory, window.emptied),
+            np.minimum(window.compute + compute, _ALL).astype(np.int8),
+            window.clean & (left == 0),
+        )
+
+    def _summed(self, which: Bools, what: Ints | None) -> Ints:
+        """By card, of those shares; how many there are if it is not said what."""
+        places = self._column[which] * self._rows + self._row[which]
+        weights = None if what is None else what[which]
+        summed = np.bincount(places, weights, self._columns * self._rows).astype(np.int64)
+        return summed.reshape(self._columns, self._rows)
