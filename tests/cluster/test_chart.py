@@ -148,6 +148,13 @@ class TestValues:
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
         assert set(schema["properties"]) - {"global"} == set(values)
 
+    @pytest.mark.parametrize(("line", "may"), [({}, True), ({"evict": True}, True), ({"evict": False}, False)])
+    def test_the_server_may_evict_only_if_it_is_to(self, line: dict[str, bool], may: bool):
+        documents = render(settings__line=line)
+        rules = named(documents, "ClusterRole", "cotenant-server")["rules"]
+        assert ("pods/eviction" in {each for rule in rules for each in rule["resources"]}) is may
+        assert settings_of(documents).line.evict is may
+
     def test_a_scheduler_of_ones_own_takes_the_place_of_ours(self):
         documents = render(scheduler__enabled=False, settings__admission__scheduler="default-scheduler")
         assert not [each for each in documents if each["metadata"]["labels"][chart.COMPONENT] == "scheduler"]

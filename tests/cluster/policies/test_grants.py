@@ -191,6 +191,7 @@ class TestTheServer:
         for verb in ("get", "list", "watch"):
             assert all(may(server, verb, resource) for resource in ("pods", "nodes", "namespaces"))
         assert may(server, "create", "pods/binding")
+        assert may(server, "create", "pods/eviction")
         assert may(server, "create", "events")
         assert may(server, "patch", "events")
         for verb in ("get", "watch", "update", "patch"):
@@ -211,7 +212,8 @@ class TestTheServer:
         own = chart.NAMESPACE
         for verb in ("create", "update", "delete"):
             assert not may(server, verb, "pods")
-        for resource in ("pods/status", "pods/eviction", "pods/exec", "nodes", "nodes/status", "namespaces"):
+        assert not any(may(server, verb, "pods/eviction") for verb in ("patch", "update", "delete"))
+        for resource in ("pods/status", "pods/exec", "nodes", "nodes/status", "namespaces"):
             assert not any(may(server, verb, resource) for verb in ("create", "patch", "update", "delete"))
         assert not may(server, "get", "secrets", own, "another")
         assert not may(server, "get", "secrets", "kube-system", "cotenant-certificates")
