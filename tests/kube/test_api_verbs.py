@@ -210,6 +210,22 @@ async def test_a_deletion_hits_only_the_object_that_was_meant(client, namespace,
         await client.delete(PODS, "a", namespace)
 
 
+async def test_an_eviction_hits_only_the_pod_that_was_meant_and_may_be_asked_about(client, namespace, node):
+    made = await client.create(PODS, pod("a"), namespace)
+    await client.bind("a", namespace, "n1", guard=Guard())
+    own = Guard(made.metadata.uid)
+    with pytest.raises((Conflict, Unreachable)):  # it looks again for ten seconds
+        await client.evict("a", namespace, guard=Guard("another"), within=1.0)
+    await client.evict("a", namespace, guard=own, dry_run=True)
+    assert (await client.get(PODS, "a", namespace)).metadata.deletion_timestamp is None
+    await client.evict("a", namespace, guard=own)
+    going = await client.get(PODS, "a", namespace)  # a kubelet would end it; there is none
+    assert going.metadata.deletion_timestamp is not None
+    await client.evict("a", namespace, guard=own)  # again, it does no harm
+    with pytest.raises(NotFound):
+        await client.evict("b", namespace, guard=own)
+
+
 async def test_leases_events_other_kinds_and_raw_objects(client, namespace):
     lease = {"metadata": {"name": "l"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 10}}
     assert (await client.create(LEASES, lease, namespace)).spec.holder_identity == "me"

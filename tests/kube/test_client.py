@@ -274,7 +274,9 @@ async def test_writes_as_they_go_over_the_wire():
         await client.apply(PODS, {"metadata": {"name": "a"}}, "cotenant", "web", force=True)
         await client.delete(PODS, "a", "web", guard=guard, grace_seconds=0)
         await client.bind("a", "web", "n1", guard=guard, annotations={"k": "v"})
-        merge, patch, apply, delete, bind = server.seen
+        await client.evict("a", "web", guard=Guard("u1"))
+        await client.evict("a", "web", guard=Guard("u1"), dry_run=True)
+        merge, patch, apply, delete, bind, evict, ask = server.seen
     assert merge.headers["Content-Type"] == "application/merge-patch+json"
     assert merge.json == {"metadata": {"labels": {"x": None}, "uid": "u1", "resourceVersion": "7"}}
     assert patch.path == "/api/v1/namespaces/web/pods/a/status"
@@ -298,6 +300,23 @@ async def test_writes_as_they_go_over_the_wire():
         },
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
     }  # fmt: skip
+    assert (evict.method, evict.path) == ("POST", "/api/v1/namespaces/web/pods/a/eviction")
+    assert evict.json == {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": "a", "namespace": "web"},
+        "deleteOptions": {"preconditions": {"uid": "u1"}},
+    }
+    assert "dryRun" not in evict.query
+    assert ask.query["dryRun"] == "All"
+    assert ask.json["deleteOptions"]["dryRun"] == ["All"]
+
+
+async def test_an_eviction_that_a_budget_forbids_is_not_repeated():
+    async with replaying(fails(429)) as server, client_of(server) as client:
+        with pytest.raises(TooManyRequests):
+            await client.evict("a", "web", guard=Guard("u1"))
+        assert len(server.seen) == 1
 
 
 async def test_an_apply_is_repeated_unless_it_is_guarded():

@@ -43,6 +43,17 @@ def test_room_comes_when_a_pod_ends():
     assert "GPU 0: 5Gi free of 80Gi; team/a 50Gi, team/b 25Gi" in said.data["nodes"][0]["gpus"]
 
 
+def test_those_who_are_leaving_already_come_before_those_who_might():
+    """Somebody has evicted them for it, or they would have ended anyway."""
+    leaving = {"deletionTimestamp": NOW.isoformat()}
+    others = [
+        pod("other", 50 * GI, on="n1"),
+        pod("low", 50 * GI, on="n1", cards=[1], metadata=leaving),
+    ]
+    said = explained(pod("urgent", 60 * GI, waits=REFUSED), [node("n1", [80 * GI] * 2)], others)
+    assert said.step == "wait: it is placed by itself when team/low (being deleted) ends on n1"
+
+
 def test_only_the_end_of_two_pods_together_helps():
     others = [pod("a", 40 * GI, on="n1"), pod("b", 40 * GI, on="n1")]
     said = explained(pod("c", 60 * GI, waits=REFUSED), [node("n1", [80 * GI])], others)

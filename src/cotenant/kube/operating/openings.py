@@ -47,11 +47,18 @@ def _ends(
     pods: Sequence[Pod],
     behind: Collection[str],
 ) -> Iterator[str]:
-    """Whose end opens the room; any one of several, where one is enough, before several together."""
+    """Whose end opens the room: those who are leaving already if they are enough; then any one of several,
+    where one is enough; then several together.
+    """
     by_uid = {pod.metadata.uid: pod for pod in pods}
     found = []
     for node in nodes:
         candidates = [Candidate(each, 0, 0.0) for each in fleet.pods_on(node) if each in by_uid]
+        leaving = [one for one in candidates if _leaves(by_uid[one.uid])]
+        going = victims(fleet, node, uid, demands, leaving, behind) if leaving else None
+        if going:
+            found.append((0, node, " and ", [by_uid[each] for each in going]))
+            continue
         alone = [
             one.uid for one in candidates if victims(fleet, node, uid, demands, [one], behind) == (one.uid,)
         ]
@@ -63,7 +70,7 @@ def _ends(
         who = sorted(f"{pod.metadata.namespace}/{pod.metadata.name}{_leaves(pod)}" for pod in ending)
         if len(who) > MOST_NAMED:
             who = [*who[:MOST_NAMED], f"{len(who) - MOST_NAMED} more"]
-        yield f"when {word.join(who)} {'ends' if count == 1 else 'end'} on {node}"
+        yield f"when {word.join(who)} {'ends' if count == 1 or len(ending) == 1 else 'end'} on {node}"
 
 
 def _leaves(pod: Pod) -> str:

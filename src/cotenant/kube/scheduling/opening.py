@@ -42,7 +42,11 @@ def opening_on(
         return None
     gone = {*found, *leaving}
     cards = opened_cards(fleet, node, uid, demands, gone, behind)
-    awaited = tuple(each for each in fleet.pods_on(node) if each in gone and _is_on(fleet, each, cards))
+    awaited = tuple(
+        each
+        for each in fleet.pods_on(node)
+        if each in found or (each in leaving and _is_on(fleet, each, cards))
+    )
     if not awaited:
         return None
     ended = [each for each in candidates if each.uid in found]

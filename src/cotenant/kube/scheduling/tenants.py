@@ -54,9 +54,6 @@ class Tenants:
         """All nodes are in it."""
         table = np.frombuffer(self._shares, np.int64).reshape(-1, 5)
         self._column, self._row, self._rank, self._memory, self._compute = table.T.copy()
-        self._rows = self._fleet.matrix.rows
-        self._columns = self._fleet.matrix.free.shape[0]
-        self._all = self._summed(np.ones(len(table), np.bool_), None)
 
     @property
     def lowest(self) -> int:
@@ -64,14 +61,13 @@ class Tenants:
         return int(self._rank[self._rank > LEAVES].min(initial=STAYS))
 
     def openable(self, demands: Sequence[Demand], below: int, rows: Rows, held: NDArray[np.int16]) -> Rows:
-        """Of these rows, those where the demands fit once everybody up to some rank has ended, the lowest
-        such rank below `below`; first those where most is free already. It may be said of too many: a card
-        that holds more than it has counts as if it did not.
+        """Of these rows, those where the demands fit once everybody up to some rank has ended: the lowest
+        such rank below `below`. First come those where most is free already.
 
         `held`: for how many others each card is held, in all rows of the cluster.
         """
         theirs = self._rank < below
-        touched = np.zeros(self._rows, np.bool_)
+        touched = np.zeros(self._fleet.matrix.rows, np.bool_)
         touched[self._row[theirs]] = True
         rows = rows[touched[rows]]
         if not len(rows):
@@ -99,19 +95,19 @@ class Tenants:
 
     def _after(self, window: Window, level: int) -> Cards:
         """The cards when everybody up to this rank has ended."""
-        gone = self._rank <= level
-        memory = self._summed(gone, self._memory).take(window.places, axis=1)
-        compute = self._summed(gone, self._compute).take(window.places, axis=1)
-        left = (self._all - self._summed(gone, None)).take(window.places, axis=1)
+        left = self._rank > level
+        memory = self._summed(left, self._memory).take(window.places, axis=1)
+        compute = self._summed(left, self._compute).take(window.places, axis=1)
+        grants = self._summed(left, None).take(window.places, axis=1)
         return Cards(
-            np.minimum(window.free + memory, window.emptied),
-            np.minimum(window.compute + compute, _ALL).astype(np.int8),
-            window.clean & (left == 0),
+            np.maximum(window.emptied - memory, 0),
+            np.maximum(_ALL - compute, 0).astype(np.int8),
+            window.clean & (grants == 0),
         )
 
     def _summed(self, which: Bools, what: Ints | None) -> Ints:
         """By card, of those shares; how many there are if it is not said what."""
-        places = self._column[which] * self._rows + self._row[which]
+        columns, rows = self._fleet.matrix.free.shape[0], self._fleet.matrix.rows
+        places = self._column[which] * rows + self._row[which]
         weights = None if what is None else what[which]
-        summed = np.bincount(places, weights, self._columns * self._rows).astype(np.int64)
-        return summed.reshape(self._columns, self._rows)
+        return np.bincount(places, weights, columns * rows).astype(np.int64).reshape(columns, rows)
