@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +26,11 @@ from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.opening import Opening, opening_on
 from cotenant.kube.scheduling.placing import place_pod
 from cotenant.kube.scheduling.ranking import scores
 from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.tenants import Tenants
 from cotenant.kube.scheduling.victims import Candidate, victims
 from cotenant.kube.scheduling.waiting import Waiting, serve
 
@@ -187,6 +189,44 @@ def line(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
     return kept
 
 
+def opening(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
+    """What it takes to find whom to evict, in the pieces between which others are answered."""
+    ranks = {uid: chance.choice((0, 5, 10)) for uid in fleet.pods}
+
+    def read(some: list[str]) -> Tenants:
+        tenants = Tenants(fleet)
+        for name in some:
+            tenants.add(name, ranks.__getitem__)
+        tenants.done()
+        return tenants
+
+    tenants, rows = read(names), fleet.rows(names)
+    kept = measure("openings: read the pods of 100 nodes", 10, lambda _: read(names[:100]))
+    for what, asked in (("", [gib(14)]), (", three containers", [gib(14), gib(12), gib(9)])):
+        ask = f"openings: which nodes could be opened{what}"
+        kept &= measure(ask, 30, lambda _, d=asked: tenants.openable(d, 20, rows, ()), 20)
+
+    def on_one(number: int, asked: Sequence[Demand]) -> Opening | None:
+        name = names[number % len(names)]
+        candidates = [Candidate(uid, ranks[uid], 0.0) for uid in fleet.pods_on(name)]
+        return opening_on(fleet, name, "x", asked, candidates, (), ())
+
+    kept &= measure("openings: whom on one node", 10, lambda n: on_one(n, [gib(14)]))
+    kept &= measure("openings: whom, for four whole cards", 10, lambda n: on_one(n, [Demand(whole=4)]))
+    crowd = Fleet()
+    crowd.set_node("crowd", [GPU(f"c{at}", at, "A100", 80 * GI) for at in range(CARDS)], {})
+    for at in range(128 * CARDS):
+        share = Share(f"c{at % CARDS}", 5 * GI // 8)
+        crowd.load("crowd", PodGrant(f"p{at}", (SlotGrant("main", (share,)),)))
+    many = [Candidate(uid, 0, 0.0) for uid in crowd.pods_on("crowd")]
+    return kept & measure(
+        "openings: whom among 1,024 on one node",
+        None,
+        lambda _: opening_on(crowd, "crowd", "x", [gib(40)], many, (), ()),
+        3,
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -206,6 +246,7 @@ def main() -> int:
     kept = questions(fleet, names)
     kept &= changes(fleet, names)
     fill_up(fleet)
+    kept &= opening(fleet, names, chance)
     kept &= line(fleet, names, chance)
     return 0 if kept else 1
 

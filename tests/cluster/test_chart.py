@@ -148,7 +148,9 @@ class TestValues:
         schema = json.loads((chart.CHART / "values.schema.json").read_text())
         assert set(schema["properties"]) - {"global"} == set(values)
 
-    @pytest.mark.parametrize(("line", "may"), [({}, True), ({"evict": True}, True), ({"evict": False}, False)])
+    @pytest.mark.parametrize(
+        ("line", "may"), [({}, True), ({"evict": True}, True), ({"evict": False}, False)]
+    )
     def test_the_server_may_evict_only_if_it_is_to(self, line: dict[str, bool], may: bool):
         documents = render(settings__line=line)
         rules = named(documents, "ClusterRole", "cotenant-server")["rules"]

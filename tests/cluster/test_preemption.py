@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(scope="module")
 def cotenant(start_cotenant) -> Installation:
-    installation: Installation = start_cotenant(servers=1, policies=True)
+    installation: Installation = start_cotenant(servers=2, policies=True)
     for name, value in (("low", 0), ("middle", 500), ("high", 1000), ("polite", 1000)):
         policy = {"preemptionPolicy": "Never"} if name == "polite" else {}
         try:
@@ -206,6 +206,26 @@ class TestFragmented:
         api.patch(own, {"metadata": {"finalizers": None}})
         assert card_of(bound(api, namespace, "urgent", 30)) == card
         assert names(api, namespace) == {"middle", "small", "urgent"}
+
+    @pytest.mark.usefixtures("node")
+    def test_a_leader_that_is_killed_meanwhile_leaves_it_to_the_next_and_nobody_else_is_evicted(
+        self, cotenant: Installation, api: Api, namespace: str
+    ):
+        own = f"{pods_of(namespace)}/low"
+        card = card_of(api.patch(own, {"metadata": {"finalizers": ["cotenant.test/slow"]}}))
+        api.create(pods_of(namespace), pod("urgent", container(memory="12Gi"), priorityClassName="high"))
+        api.until(own, lambda seen: "deletionTimestamp" in seen["metadata"], 30)
+        killed = cotenant.leader()
+        assert killed is not None
+        killed.kill()
+        while cotenant.leader() in {None, killed}:
+            time.sleep(0.1)
+        time.sleep(5)
+        api.patch(own, {"metadata": {"finalizers": None}})
+        assert card_of(bound(api, namespace, "urgent", 30)) == card
+        assert names(api, namespace) == {"middle", "urgent"}
+        killed.restart()
+        cotenant.wait()
 
     @pytest.mark.usefixtures("node")
     def test_beside_a_node_that_is_full_by_its_sums_only_one_of_them_loses_a_pod(

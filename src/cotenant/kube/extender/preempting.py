@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from cotenant.core.errors import CotenantError
 from cotenant.kube.client import Client
 from cotenant.kube.errors import Conflict, KubeError, NotFound
@@ -26,8 +24,9 @@ from cotenant.kube.extender.room_finder import RoomFinder
 from cotenant.kube.extender.telling import Teller
 from cotenant.kube.objects import Pod
 from cotenant.kube.patches import Guard
+from cotenant.kube.scheduling.eligible import no_wider
 from cotenant.kube.scheduling.opening import Opening
-from cotenant.kube.scheduling.tenants import STAYS
+from cotenant.kube.scheduling.tenants import LEAVES, STAYS
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +81,8 @@ class Preempting:
     """UID of a waiting pod to when it was looked at last."""
     _paused: dict[str, float] = field(default_factory=dict, init=False)
     """UID of a waiting pod to until when it is not looked at."""
+    _nobody_below: tuple[int, float] = field(default=(LEAVES, 0.0), init=False)
+    """A priority below which nobody was, and until when that is taken for granted."""
 
     async def run(self) -> None:
         while True:
@@ -94,7 +95,7 @@ class Preempting:
         for uid in list(self._under_way):
             await self._evict(uid)
         due = self._due()
-        if not due or not self.finder.is_above_some(max(place.waiting.priority for place in due)):
+        if not due or not self._is_above_some(max(place.waiting.priority for place in due)):
             return
         tenants, hopeless = await self.finder.tenants(), list[Place]()
         for uid in [place.waiting.uid for place in due]:
@@ -124,6 +125,18 @@ class Preempting:
         self._paused = {uid: until for uid, until in self._paused.items() if until > now}
         finder.spared = {uid: until for uid, until in finder.spared.items() if until > now}
         finder.evicted &= {uid for under in self._under_way.values() for uid in under.opening.victims}
+
+    def _is_above_some(self, priority: int) -> bool:
+        """Whether anybody could be ended for such a pod. In most clusters all are alike, and to see that one
+        has to look at everybody: it is not asked again at once.
+        """
+        now, (highest, until) = self.clock(), self._nobody_below
+        if priority <= highest and now < until:
+            return False
+        if self.finder.is_above_some(priority):
+            return True
+        self._nobody_below = priority, now + AGAIN
+        return False
 
     def _due(self) -> list[Place]:
         """In the order of the line; if they are many, those whose turn was longest ago."""
@@ -242,8 +255,6 @@ class Preempting:
 def _no_better(place: Place, other: Place) -> bool:
     """Whether it asks for the same as one ahead of it, for which nothing was found."""
     one, two = place.waiting, other.waiting
-    if one.demands != two.demands or one.priority > two.priority:
-        return False
-    if one.eligible is None or two.eligible is None:
-        return two.eligible is None
-    return np.array_equal(one.eligible, two.eligible)
+    return (
+        one.demands == two.demands and one.priority <= two.priority and no_wider(one.eligible, two.eligible)
+    )

@@ -10,17 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cotenant.kube.extender.line_keeper import LineKeeper, Place
 from cotenant.kube.extender.node_room import fits_otherwise
 from cotenant.kube.objects import Node, Pod
 from cotenant.kube.scheduling.eligible import rows_of
 from cotenant.kube.scheduling.fleet import Fleet
-from cotenant.kube.scheduling.matrix import Rows, Window
+from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.opening import Opening, opening_on
-from cotenant.kube.scheduling.scan import room
+from cotenant.kube.scheduling.scan import has_room
 from cotenant.kube.scheduling.tenants import LEAVES, STAYS, Tenants
 from cotenant.kube.scheduling.victims import Candidate
 from cotenant.kube.store import Store
@@ -72,16 +69,13 @@ class RoomFinder:
 
     def has_room(self, place: Place) -> bool:
         """Whether it fits as things are; what is held for those behind it gives way."""
-        rows, held = self._rows(place), self._held_for_others(place)
-        open_ = held.take(rows, axis=1) == 0
-        return bool(room(Window(self.fleet.matrix, rows), place.waiting.demands, open_).any())
+        return has_room(self.fleet, place.waiting.demands, self._rows(place), self._own(place))
 
     async def find(self, place: Place, tenants: Tenants) -> Opening | None:
         """The best, as it was while it was looked for."""
-        rows, held, found = self._rows(place), self._held_for_others(place), list[Opening]()
-        behind = self.line.behind(place.pod)
-        openable = tenants.openable(place.waiting.demands, place.waiting.priority, rows, held)
-        for row in openable[:MOST_NODES].tolist():
+        waiting, behind, found = place.waiting, self.line.behind(place.pod), list[Opening]()
+        rows = tenants.openable(waiting.demands, waiting.priority, self._rows(place), self._own(place))
+        for row in rows[:MOST_NODES].tolist():
             opening = self.opening(place, self.fleet.name(row), behind)
             if opening is not None:
                 found.append(opening)
@@ -102,14 +96,9 @@ class RoomFinder:
     def _rows(self, place: Place) -> Rows:
         return rows_of(self.fleet, place.waiting.eligible)
 
-    def _held_for_others(self, place: Place) -> NDArray[np.int16]:
-        """As the matrix has it, without what is held for the pod itself and for those behind it."""
-        held = self.fleet.matrix.held.copy()
-        for each in (place.waiting.uid, *self.line.behind(place.pod)):
-            own = self.fleet.held_places(each)
-            if own is not None:
-                held[own[1], own[0]] -= 1
-        return held
+    def _own(self, place: Place) -> tuple[str, ...]:
+        """UIDs of those whose holds are open to it."""
+        return place.waiting.uid, *self.line.behind(place.pod)
 
     def _started(self, uid: str) -> float:
         pod = self.pods.get(uid)

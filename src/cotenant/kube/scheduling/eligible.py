@@ -24,3 +24,10 @@ def rows_of(fleet: Fleet, eligible: NDArray[np.bool_] | None) -> Rows:
         return np.arange(fleet.matrix.rows, dtype=np.int32)
     later = np.arange(len(eligible), fleet.matrix.rows, dtype=np.int32)
     return np.concatenate((np.flatnonzero(eligible).astype(np.int32), later))
+
+
+def no_wider(one: NDArray[np.bool_] | None, other: NDArray[np.bool_] | None) -> bool:
+    """Whether the other may go wherever this one may."""
+    if one is None or other is None:
+        return other is None
+    return np.array_equal(one, other)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,22 @@ def open_cards(window: Window, own: Own) -> Bools | None:
             held[column, at] -= 1
     open_: Bools = held == 0
     return open_
+
+
+def has_room(fleet: Fleet, demands: Sequence[Demand], rows: Rows, without: Collection[str]) -> bool:
+    """Whether the pod fits on any of these nodes now; what is held for these (UIDs) does not count."""
+    open_ = held_without(fleet, without).take(rows, axis=1) == 0
+    return bool(room(Window(fleet.matrix, rows), demands, open_).any())
+
+
+def held_without(fleet: Fleet, without: Collection[str]) -> NDArray[np.int16]:
+    """For how many each card is held, as the matrix has it, not counting these (UIDs)."""
+    held = fleet.matrix.held.copy()
+    for uid in without:
+        own = fleet.held_places(uid)
+        if own is not None:
+            held[own[1], own[0]] -= 1
+    return held
 
 
 def room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Bools:

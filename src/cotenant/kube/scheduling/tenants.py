@@ -7,7 +7,7 @@ nodes are asked at once, with one table, and only those that could be opened are
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from cotenant.core.demand import Demand
 from cotenant.kube.scheduling.filling import Cards, fill
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.matrix import Bools, Rows, Window
+from cotenant.kube.scheduling.scan import held_without
 from cotenant.kube.scheduling.wants import enough, want
 
 STAYS = 2**62
@@ -60,11 +61,11 @@ class Tenants:
         """The least priority of anybody who could be ended; STAYS if nobody could."""
         return int(self._rank[self._rank > LEAVES].min(initial=STAYS))
 
-    def openable(self, demands: Sequence[Demand], below: int, rows: Rows, held: NDArray[np.int16]) -> Rows:
+    def openable(self, demands: Sequence[Demand], below: int, rows: Rows, without: Collection[str]) -> Rows:
         """Of these rows, those where the demands fit once everybody up to some rank has ended: the lowest
         such rank below `below`. First come those where most is free already.
 
-        `held`: for how many others each card is held, in all rows of the cluster.
+        What is held for those `without` (UIDs) does not count: the pod itself, and those behind it.
         """
         theirs = self._rank < below
         touched = np.zeros(self._fleet.matrix.rows, np.bool_)
@@ -72,7 +73,8 @@ class Tenants:
         rows = rows[touched[rows]]
         if not len(rows):
             return rows
-        window, open_ = Window(self._fleet.matrix, rows), held.take(rows, axis=1) == 0
+        window = Window(self._fleet.matrix, rows)
+        open_ = held_without(self._fleet, without).take(rows, axis=1) == 0
         levels = np.unique(self._rank[theirs])
         low, high = 0, len(levels) - 1
         fits = self._fit(window, demands, int(levels[high]), open_)
