@@ -144,7 +144,7 @@ class Server:
                     self.certificates.run(),
                     self.teller.run(),
                     self.line.run(),
-                    *((self.preempting.run(),) if self.settings.line.evict else ()),
+                    self.preempting.run(),
                     self.keeper.recount(self.pods.relist),
                     self._lead(),
                     _never_ends(election),

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from datetime import UTC, datetime
 
 import pytest
@@ -393,6 +394,20 @@ def test_a_cordoned_node_is_no_place_for_it():
     run(main)
 
 
+def test_one_that_asks_for_less_beside_its_gpus_is_not_kept_by_one_ahead_that_asks_for_too_much():
+    async def main():
+        at = cluster()
+        at.api.add_node(node_json("n1", 16, 16, cpu="4"))
+        await fragmented(at)
+        await waits(at, "greedy", cpu="5", created="2030-03-01T00:00:00Z")
+        await waits(at, "modest", cpu="1", created="2030-03-02T00:00:00Z")
+        await asyncio.sleep(3)
+        assert evicted(at) == ["younger"]
+        assert at.fleet.holds().keys() == {"uid-modest"}
+
+    run(main)
+
+
 def test_several_urgent_pods_have_each_its_own_victim():
     async def main():
         at = cluster(n1=(16, 16), n2=(16, 16))
@@ -685,5 +700,66 @@ def test_by_old_knowledge_kube_scheduler_is_asked_before_anybody_is_evicted():
 
 
 def test_it_is_off_if_the_setting_says_so():
-    assert Line().evict
-    assert not Line(evict=False).evict
+    async def main():
+        at = cluster()
+        at.line.settings = Line(evict=False)
+        await fragmented(at)
+        await waits(at, "urgent")
+        await asyncio.sleep(50)
+        assert evicted(at) == []
+        assert at.fleet.holds() == {}
+
+    run(main)
+
+
+def test_a_mistake_of_ours_does_not_end_the_server():
+    async def main():
+        at = cluster()
+        await fragmented(at)
+        works, at.preempting._due = at.preempting._due, lambda: 1 / 0
+        await waits(at, "urgent")
+        await asyncio.sleep(5)
+        assert not any(task.done() for task in at.running)
+        at.preempting._due = works
+        await asyncio.sleep(2)
+        assert evicted(at) == ["younger"]
+
+    run(main)
+
+
+def test_a_victim_on_two_cards_opens_both_for_two_pods():
+    async def main():
+        at = cluster()
+        at.api.add(pod_json("wide", "20Gi", annotations={names.gpu_count("main"): "2"}))
+        await at.bind("wide")
+        for number in range(2):
+            await waits(at, f"urgent-{number}", "12Gi", created=f"2030-03-0{number + 1}T00:00:00Z")
+        await asyncio.sleep(10)
+        assert evicted(at) == ["wide"]
+        assert sorted(cards for _, cards in at.fleet.holds().values()) == [("GPU-n1-0",), ("GPU-n1-1",)]
+
+    run(main)
+
+
+def test_many_for_whom_nothing_can_be_done_are_looked_at_a_few_at_a_time_and_all_in_turn():
+    async def main():
+        at = cluster()
+        for card in (0, 1):
+            await runs(at, f"stays-{card}", "10Gi", card, priority=10)
+        await runs(at, "low", "1Gi", 0)
+        looks, find = list[tuple[float, str]](), at.preempting.finder.find
+
+        async def counted(place, tenants):
+            looks.append((at.clock() // 1, place.pod.metadata.name))
+            return await find(place, tenants)
+
+        at.preempting.finder.find = counted
+        for number in range(40):
+            await waits(at, f"urgent-{number}", f"{8000 + number}Mi")
+        await asyncio.sleep(10)
+        turns = Counter(turn for turn, _ in looks)
+        assert max(turns.values()) <= 16
+        assert len({name for _, name in looks}) == len(looks) == 40
+        assert evicted(at) == []
+
+    run(main)

@@ -156,7 +156,7 @@ class LineKeeper:
     def relent(self, uid: str) -> None:
         if self.still_presses(uid):
             self.fleet.unhold(uid)
-            self._moved.set()
+            self.moved()
         self.pressing.pop(uid, None)
 
     def leave_to_scheduler(self, uid: str) -> None:

@@ -66,7 +66,7 @@ class _UnderWay:
 
 @dataclass
 class Preempting:
-    """`run()` opens room until it is cancelled; it does so only while it leads."""
+    """`run()` opens room until it is cancelled; it does so only while it leads, and if it is to."""
 
     client: Client
     line: LineKeeper
@@ -87,8 +87,12 @@ class Preempting:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            if self.line.leading():
+            if not self.line.settings.evict or not self.line.leading():
+                continue
+            try:
                 await self._turn()
+            except Exception:  # whatever it is, the server must not end by it
+                log.exception("opening room for pods of high priority")
 
     async def _turn(self) -> None:
         self._review()
@@ -99,10 +103,13 @@ class Preempting:
             return
         tenants, hopeless = await self.finder.tenants(), list[Place]()
         for uid in [place.waiting.uid for place in due]:
+            await asyncio.sleep(0)
             place = self.line.place(uid)
-            if place is None or not self._may(place) or any(_no_better(place, other) for other in hopeless):
+            if place is None or not self._may(place):
                 continue
             self._looked[uid] = self.clock()
+            if any(_no_better(place, other) for other in hopeless):
+                continue
             if place.waiting.priority > tenants.lowest and not self.finder.has_room(place):
                 opening = await self.finder.find(place, tenants)
                 if opening is not None:
@@ -177,7 +184,7 @@ class Preempting:
         behind = self.line.behind(place.pod)
         opening = self.finder.opening(place, best.node, behind)
         if opening is None or opening.cost != best.cost:
-            del self._looked[uid]
+            self._looked.pop(uid, None)
             return
         self.line.press(uid, opening.node, opening.cards, behind)
         self._under_way[uid] = _UnderWay(opening)
@@ -254,7 +261,10 @@ class Preempting:
 
 def _no_better(place: Place, other: Place) -> bool:
     """Whether it asks for the same as one ahead of it, for which nothing was found."""
-    one, two = place.waiting, other.waiting
+    one, two = place.pod.spec, other.pod.spec
     return (
-        one.demands == two.demands and one.priority <= two.priority and no_wider(one.eligible, two.eligible)
+        one.priority <= two.priority
+        and place.waiting.demands == other.waiting.demands
+        and (one.containers, one.init_containers) == (two.containers, two.init_containers)
+        and no_wider(place.waiting.eligible, other.waiting.eligible)
     )
