@@ -58,7 +58,9 @@ def coarse(increase: float, typical: Typical, card_bytes: int) -> int:
 
 def typical_of(demands: Iterable[Demand], cover: Fraction = Fraction(95, 100)) -> Typical:
     """The most frequent kinds of past demands that make up this part of them, or the default."""
-    kinds = Counter(replace(demand, placement="frag", uuids=()) for demand in demands)
+    kinds = Counter[Demand]()
+    for demand, count in Counter(demands).items():
+        kinds[replace(demand, placement="frag", uuids=())] += count
     enough, typical = cover * kinds.total(), list[tuple[float, Demand]]()
     for demand, count in sorted(kinds.items(), key=lambda kind: (-kind[1], str(kind[0]))):
         if sum(weight for weight, _ in typical) >= enough:

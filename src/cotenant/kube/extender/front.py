@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
@@ -50,12 +51,15 @@ def _read_head(head: bytes, longest: int) -> _Head | None:
     return None if length is None or length > longest else _Head(words[1].decode("ascii"), length)
 
 
+@lru_cache(maxsize=16)
+def _head(status: int, *, last: bool) -> bytes:
+    ending = "Connection: close\r\n" if last else ""
+    phrase = HTTPStatus(status).phrase
+    return f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\n{ending}".encode("ascii")
+
+
 def _written(status: int, body: bytes, *, last: bool) -> bytes:
-    head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n{'Connection: close' if last else 'Connection: keep-alive'}\r\n\r\n"
-    )
-    return head.encode("ascii") + body
+    return b"%bContent-Length: %d\r\n\r\n%b" % (_head(status, last=last), len(body), body)
 
 
 class _Connection(asyncio.Protocol):
