@@ -43,6 +43,7 @@ from cotenant.kube.kept_pods import kept_of
 from cotenant.kube.lease import Election, LeaseSettings
 from cotenant.kube.objects import Node, Pod
 from cotenant.kube.pods import demand_of, has_ended, holds_slot
+from cotenant.kube.receiving import server_log
 from cotenant.kube.resources import NODES, PODS
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.settings import Settings
@@ -156,7 +157,9 @@ class Server:
         app = webhook_app(self.settings, self.settings.dialects, self.registry, checks)
         app.router.add_get("/state", self._show_state)
         webhook = webhook_runner(app)
-        extender = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
+        extender = web.AppRunner(
+            self.extender.app(), access_log=None, keepalive_timeout=150.0, logger=server_log()
+        )
         plain = bool(self.settings.server.address) and ip_address(self.settings.server.address).is_loopback
         for runner, port, context in (
             (

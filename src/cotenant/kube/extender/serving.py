@@ -15,6 +15,7 @@ from cotenant.kube.extender import messages
 from cotenant.kube.extender.binding import Binder
 from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.inspecting import inspect
+from cotenant.kube.receiving import read_body
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,12 @@ class Extender:
         seconds = self._seconds.labels(name)
 
         async def handle(request: web.Request) -> web.Response:
-            body = await request.read()
+            try:
+                body = await read_body(request)
+            except BadInput as error:
+                return web.Response(
+                    body=messages.failed(str(error)), status=400, content_type="application/json"
+                )
             began = time.perf_counter()
             status, answer = await self._answer(name, verb, body)
             seconds.observe(time.perf_counter() - began)
