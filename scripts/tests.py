@@ -31,7 +31,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
 
 
 def beside(others: Sequence[str], work: Callable[[], int], title: str) -> int:
-    """The work, told as it happens, while this program runs the others in a process of its own: told after."""
+    """The work, told as it happens; the others meanwhile, by this program called anew, told after it."""
     with tempfile.TemporaryFile() as said:
         other = subprocess.Popen([sys.executable, __file__, *others], stdout=said, stderr=subprocess.STDOUT)
         try:

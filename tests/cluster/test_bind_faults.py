@@ -1,15 +1,15 @@
 """A server that dies or is stopped in the middle of a bind, and an API server that does: nothing is granted twice or lost."""
 
 import contextlib
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from cluster.cotenant.asking import agreed, ask_to_bind, placed, until
 from cluster.cotenant.auditor import Auditor
 from cluster.cotenant.gpunodes import GIB, gpu_node
-from cluster.cotenant.installation import LOST, Installation
+from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, pod, pods_of
 from cluster.cotenant.stopping import STEPS
 from cluster.testbed.api import Api, Object
@@ -45,35 +45,6 @@ def make(api: Api, namespace: str, name: str) -> Object:
     return api.create(pods_of(namespace), pod(name, container(memory="16Gi")))
 
 
-def ask_to_bind(cotenant: Installation, server: Component, made: Object, node: str) -> str:
-    """As kube-scheduler asks; the error, or an empty text."""
-    body = {
-        "PodName": made["metadata"]["name"],
-        "PodNamespace": made["metadata"]["namespace"],
-        "PodUID": made["metadata"]["uid"],
-        "Node": node,
-    }
-    try:
-        status, answer = cotenant.asks_extender(
-            _address(cotenant, server), "/bind", json.dumps(body).encode()
-        )
-    except LOST as lost:
-        return f"no answer: {lost!r}"
-    error: str = json.loads(answer)["Error"]
-    return error or ("" if status == 200 else str(status))
-
-
-def _address(cotenant: Installation, server: Component) -> str:
-    return cotenant.addresses[cotenant.servers.index(server)]
-
-
-def until(true: Callable[[], object], what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 @contextlib.contextmanager
 def armed(cotenant: Installation, step: str, how: str) -> Iterator[tuple[Component, Component]]:
     """The leader, which will strike itself at that step, and the other one. At the end both are as before."""
@@ -94,20 +65,6 @@ def armed(cotenant: Installation, step: str, how: str) -> Iterator[tuple[Compone
         doomed.command = before
         doomed.start()
         cotenant.wait()
-
-
-def agreed(cotenant: Installation, api: Api, namespace: str) -> bool:
-    """What the leader has charged is what is bound by the API."""
-    charged = {
-        held["name"]
-        for each in cotenant.inspect()["nodes"]
-        for device in each["devs"]
-        for held in device["pods"]
-        if held["namespace"] == namespace
-    }
-    return charged == {
-        each["metadata"]["name"] for each in api.items(pods_of(namespace)) if each["spec"].get("nodeName")
-    }
 
 
 @pytest.mark.parametrize(
@@ -139,9 +96,7 @@ def test_a_leader_struck_in_the_middle_of_a_bind_is_followed_by_one_that_never_g
         assert auditor.violations == []
         until(lambda: agreed(cotenant, api, namespace), "what is charged is what is bound")
         holder = "first" if was_bound else "second"
-        assert {
-            each["metadata"]["name"] for each in api.items(pods_of(namespace)) if each["spec"].get("nodeName")
-        } == {holder}
+        assert placed(api, namespace) == {holder}
         api.delete(f"{pods_of(namespace)}/{holder}")
         until(lambda: agreed(cotenant, api, namespace), "what has ended is not charged")
         assert auditor.violations == []
@@ -157,7 +112,7 @@ def test_an_api_server_that_is_away_during_a_bind_leaves_nothing_in_doubt(
     time.sleep(0.5)
     with Auditor(api) as auditor:
         answers: list[str] = []
-        context = cotenant.asks_extender(_address(cotenant, leader), "/healthz")
+        context = cotenant.asks_extender(cotenant.address(leader), "/healthz")
         assert context[0] == 200
         apiserver = cotenant.control_plane.apiserver
         asking = threading.Thread(target=lambda: answers.append(ask_to_bind(cotenant, leader, made, node)))
@@ -177,7 +132,7 @@ def test_an_api_server_that_is_away_during_a_bind_leaves_nothing_in_doubt(
 def test_only_the_leader_answers_the_scheduler(cotenant: Installation, api: Api):
     leader = cotenant.leader()
     status = {
-        server.name: cotenant.asks_extender(_address(cotenant, server), "/filter", b"{}")[0]
+        server.name: cotenant.asks_extender(cotenant.address(server), "/filter", b"{}")[0]
         for server in cotenant.servers
     }
     assert {name for name, code in status.items() if code == 503} == {

@@ -9,12 +9,15 @@ later collection ever looks at them.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
 Quantities = dict[str, str]
 """Amounts by resource name, as the server spells them: `4Gi`, `500m`."""
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""Servers always say in which zone; without it, it is no moment, and cannot be compared with others."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -34,8 +37,8 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     resource_version: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
+    creation_timestamp: Moment | None = None
+    deletion_timestamp: Moment | None = None
     deletion_grace_period_seconds: int | None = None
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()

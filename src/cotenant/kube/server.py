@@ -47,6 +47,7 @@ from cotenant.kube.kept_pods import kept_of
 from cotenant.kube.lease import Election, LeaseSettings
 from cotenant.kube.objects import Node, Pod
 from cotenant.kube.pods import demand_of, has_ended, holds_slot
+from cotenant.kube.receiving import server_log
 from cotenant.kube.resources import NODES, PODS
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.settings import Settings
@@ -162,7 +163,9 @@ class Server:
         app = webhook_app(self.settings, self.settings.dialects, self.registry, checks)
         app.router.add_get("/state", self._show_state)
         webhook = webhook_runner(app)
-        others = web.AppRunner(self.extender.app(), access_log=None, keepalive_timeout=150.0)
+        others = web.AppRunner(
+            self.extender.app(), access_log=None, keepalive_timeout=150.0, logger=server_log()
+        )
         for runner in (webhook, others):
             await runner.setup()
             stop.push_async_callback(runner.cleanup)

@@ -233,9 +233,7 @@ class Installation:
         leader = self.leader()
         if leader is None:
             raise AssertionError("no server leads")
-        status, body = self.asks_extender(
-            self.addresses[self.servers.index(leader)], "/gpushare-scheduler/inspect"
-        )
+        status, body = self.asks_extender(self.address(leader), "/gpushare-scheduler/inspect")
         if status != 200:
             raise AssertionError(f"inspect: {status} {body[:300]!r}")
         found: Object = json.loads(body)
@@ -243,9 +241,7 @@ class Installation:
 
     def asks_extender(self, address: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """As kube-scheduler does, with its certificate, but straight to one server."""
-        connection = http.client.HTTPSConnection(
-            address, EXTENDER_PORT, context=self._scheduler_context(), timeout=5
-        )
+        connection = self.extender_connection(address)
         try:
             connection.request("POST" if body is not None else "GET", path, body)
             response = connection.getresponse()
@@ -253,11 +249,29 @@ class Installation:
         finally:
             connection.close()
 
+    def extender_connection(self, address: str) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(
+            address, EXTENDER_PORT, context=self._scheduler_context(), timeout=5
+        )
+
+    def webhook_connection(self, address: str) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(address, WEBHOOK_PORT, context=_unverified(), timeout=5)
+
     def metrics(self, server: Component) -> str:
-        address = self.addresses[self.servers.index(server)]
-        connection = http.client.HTTPSConnection(address, WEBHOOK_PORT, context=_unverified(), timeout=5)
+        return self._shown(server, "/metrics")
+
+    def state(self, server: Component) -> Object:
+        """Its ledger by UIDs, to the byte, and whether it leads."""
+        found: Object = json.loads(self._shown(server, "/state"))
+        return found
+
+    def address(self, server: Component) -> str:
+        return self.addresses[self.servers.index(server)]
+
+    def _shown(self, server: Component, path: str) -> str:
+        connection = self.webhook_connection(self.address(server))
         try:
-            connection.request("GET", "/metrics")
+            connection.request("GET", path)
             return connection.getresponse().read().decode()
         finally:
             connection.close()

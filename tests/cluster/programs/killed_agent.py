@@ -1,7 +1,7 @@
-"""Runs `cotenant agent`, which kills itself at one step of the first container start that it serves.
+"""Runs `cotenant agent`, which kills itself at one step of the start of the pod that is called like the step.
 
-`python -m cluster.programs.killed_agent STEP -- agent --settings FILE`. The product has no such hook: the steps are
-wrapped here, from outside. In their order: `asked` (the kubelet has said who it is), `read` (the pod has been read),
+`python -m cluster.programs.killed_agent STEP -- agent --settings FILE`. Other pods, which the kubelet may try again at
+any moment, do not start meanwhile. The product has no such hook: the steps are wrapped here, from outside. In their order: `asked` (the kubelet has said who it is), `read` (the pod has been read),
 `retired` (the old slot is gone), `recorded` (the owner is written), `created` (the files stand under another name),
 `made` (the slot stands, the kubelet has no answer).
 """
@@ -10,12 +10,15 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 from cotenant.cli.main import main
 from cotenant.hardware import slots as files
 from cotenant.kube.agent import starting
+from cotenant.kube.agent.checking import StartRefused
 from cotenant.kube.agent.node_slots import NodeSlots
+from cotenant.kube.agent.pod_resources import Holder
 
 STEPS = ("asked", "read", "retired", "recorded", "created", "made")
 WRAPPED: dict[str, tuple[Any, str]] = {
@@ -28,27 +31,32 @@ WRAPPED: dict[str, tuple[Any, str]] = {
 }
 
 
+STARTING: ContextVar[bool] = ContextVar("starting", default=False)
+"""In the calls that the kubelet's question about that pod leads to; slots are also retired at other times."""
+
+
 def arm(step: str) -> None:
+    holder_of = starting.holder_of
+
+    def asked(*arguments: Any) -> Holder:
+        holder = holder_of(*arguments)
+        if holder.pod != step:
+            raise StartRefused(f"pod {holder.pod}: it is not its turn. It is tried again")
+        STARTING.set(True)
+        return holder
+
+    starting.holder_of = asked
     where, name = WRAPPED[step]
     real: Callable[..., Any] = getattr(where, name)
-    making = [step != "retired"]  # slots are also retired when their device is allocated: not that one
 
     def struck(*arguments: Any, **named: Any) -> Any:
         answer = real(*arguments, **named)
-        if making[0]:
+        if STARTING.get():
             print(f"killed once {step}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
         return answer
 
     setattr(where, name, struck)
-    if not making[0]:
-        make: Callable[..., Any] = NodeSlots.make
-
-        def begun(*arguments: Any) -> None:
-            making[0] = True
-            make(*arguments)
-
-        NodeSlots.make = begun  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -109,6 +109,16 @@ def test_a_pod_without_a_proper_identity_is_refused(missing, value):
             read(body({"Pod": pod}), kind)
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59"])
+def test_any_moment_can_be_reckoned_with_and_one_without_a_zone_is_none(moment):
+    """Who came first is decided by it."""
+    pod = pod_json("a", created=moment)
+    created = read(body({"Pod": pod}), Args).pod.metadata.creation_timestamp
+    assert isinstance(created.timestamp(), float)
+    with pytest.raises(BadInput, match="creationTimestamp"):
+        read(body({"Pod": pod_json("a", created=moment[:19])}), Args)
+
+
 @pytest.mark.parametrize("key", list(BIND))
 @pytest.mark.parametrize("value", ["", "a/b", "..", None, 1])
 def test_a_bind_of_no_proper_name_is_refused(key, value):

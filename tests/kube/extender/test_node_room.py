@@ -28,6 +28,15 @@ def node(**allocatable: str) -> Node:
         ("0", "0", True),
         ("1e3", "1k", True),
         ("nonsense", "0", True),
+        ("NaN", "0", True),
+        ("sNaN", "0", True),
+        ("Infinity", "0", True),
+        ("-Infinity", "0", True),
+        ("1e40", "1e3", False),
+        ("9e999999", "1e3", False),
+        ("9e999999E", "0", True),
+        ("1e-999999", "1", True),
+        ("", "0", True),
     ],
 )
 def test_quantities(asked, there, fits):

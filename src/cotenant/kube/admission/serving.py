@@ -10,9 +10,11 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import PATH
 from cotenant.kube.admission.review import Answer, review
+from cotenant.kube.receiving import read_body, server_log
 from cotenant.kube.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,9 @@ def webhook_app(
 
 def webhook_runner(app: web.Application) -> web.AppRunner:
     """Its own `cleanup` lets answers that are being given be given."""
-    return web.AppRunner(app, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=10.0, access_log=None)
+    return web.AppRunner(
+        app, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=10.0, access_log=None, logger=server_log()
+    )
 
 
 def _mutating(settings: Settings, dialects: Dialects, registry: CollectorRegistry) -> Handler:
@@ -58,10 +62,13 @@ def _mutating(settings: Settings, dialects: Dialects, registry: CollectorRegistr
 
     async def mutate(request: web.Request) -> web.Response:
         try:
-            body = await request.read()
+            body = await read_body(request)
         except web.HTTPRequestEntityTooLarge:
             answered.labels("malformed").inc()
             return web.Response(status=413, text=f"body: larger than {LARGEST_BODY} bytes\n")
+        except BadInput as error:
+            answered.labels("malformed").inc()
+            return web.Response(status=400, text=f"{error}\n")
         began = perf_counter()
         answer = _answer(body, settings, dialects)
         seconds.observe(perf_counter() - began)

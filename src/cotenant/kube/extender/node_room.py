@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from cotenant.kube.objects import Container, Node, Pod, Quantities
 from cotenant.kube.pods import has_ended
@@ -17,6 +17,9 @@ _SCALE = {
     **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
     **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
 }
+
+_MOST = Decimal("1e30")
+"""No node has as much, and sums of much larger numbers cannot be computed."""
 
 
 def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
@@ -68,6 +71,7 @@ def _amount(text: str) -> Decimal:
     """What cannot be read counts as nothing: the API server has checked it."""
     number = text.rstrip("numkKMGTPEi")
     try:
-        return Decimal(number) * _SCALE[text[len(number) :]]
-    except (InvalidOperation, KeyError):
+        amount = Decimal(number) * _SCALE[text[len(number) :]]
+    except (ArithmeticError, KeyError):
         return Decimal(0)
+    return min(amount, _MOST) if amount.is_finite() else Decimal(0)

@@ -16,6 +16,7 @@ from cotenant.kube.extender.binding import Binder
 from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.front import Answer, Verb
 from cotenant.kube.extender.inspecting import inspect
+from cotenant.kube.receiving import read_body
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,10 @@ def _failed(name: str, error: Exception) -> Answer:
 
 def _handler(verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        answer = verb(await request.read())
+        try:
+            answer = verb(await read_body(request))
+        except BadInput as error:
+            answer = 400, messages.failed(str(error))
         status, body = answer if isinstance(answer, tuple) else await answer
         response = web.Response(body=body, status=status, content_type="application/json")
         if status == 503:
