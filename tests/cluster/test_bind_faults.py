@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cluster.cotenant.asking import agreed, ask_to_bind, placed, until
+from cluster.cotenant.asking import agreed, ask_to_bind, ask_until_it_leads, placed, until
 from cluster.cotenant.auditor import Auditor
 from cluster.cotenant.gpunodes import GIB, gpu_node
 from cluster.cotenant.installation import Installation
@@ -82,10 +82,10 @@ def test_a_leader_struck_in_the_middle_of_a_bind_is_followed_by_one_that_never_g
     with Auditor(api) as auditor, armed(cotenant, step, how) as (doomed, other):
         first, second = make(api, namespace, "first"), make(api, namespace, "second")
         time.sleep(0.5)  # both servers have seen them
-        asking = threading.Thread(target=ask_to_bind, args=(cotenant, doomed, first, node))
+        asking = threading.Thread(target=ask_until_it_leads, args=(cotenant, doomed, first, node))
         asking.start()
         until(lambda: cotenant.leader() is other, "the other one leads")
-        answer = ask_to_bind(cotenant, other, second, node)
+        answer = ask_until_it_leads(cotenant, other, second, node)
         was_bound = bool(api.get(f"{pods_of(namespace)}/first")["spec"].get("nodeName"))
         assert bool(answer) == was_bound, answer
         assert was_bound == (step == "answered")
