@@ -43,6 +43,9 @@ HEAD = """\
 # Made from charts/cotenant by `make deploy`: change the chart, not this file.
 #
 #     {use}
+#
+# First give the image of kube-scheduler your cluster's version (`kubectl version`): none may be newer than its
+# API server.
 """
 OWN_NAMESPACE = f"""\
 ---

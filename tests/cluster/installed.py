@@ -5,6 +5,7 @@ and no DNS: the scheduler is told an address where a small proxy follows the one
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -111,10 +112,14 @@ def uninstall(cluster: Cluster) -> None:
 
 @contextmanager
 def by_kubectl(cluster: Cluster) -> Iterator[None]:
-    """deploy/cotenant.yaml with the same two differences; the namespace stays, since its end takes long."""
+    """deploy/cotenant.yaml with the same two differences, and a scheduler of the cluster's version, as its head says.
+
+    The namespace stays, since its end takes long.
+    """
     text = (chart.CHART.parents[1] / "deploy" / "cotenant.yaml").read_text()
     text = text.replace('    mode = "enforce"\n', f'    mode = "enforce"\n    simulate = "{CARDS}"\n')
     text = text.replace(f"https://cotenant-extender.{NAMESPACE}.svc", EXTENDER)
+    text = re.sub(r"registry\.k8s\.io/kube-scheduler:v\S+", SCHEDULER, text)
     cluster.kubectl("apply", "-f", "-", manifest=text)
     try:
         until_ready(cluster.api)
