@@ -44,8 +44,8 @@ HEAD = """\
 #
 #     {use}
 #
-# First give the image of kube-scheduler your cluster's version (`kubectl version`): none may be newer than its
-# API server.
+# First give the image of kube-scheduler your cluster's version (`kubectl version`): none may be newer than
+# its API server.
 """
 OWN_NAMESPACE = f"""\
 ---

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from cluster.cotenant.asking import agreed, ask_to_bind, charged, placed, until
+from cluster.cotenant.asking import agreed, ask_until_it_leads, charged, placed, until
 from cluster.cotenant.auditor import Auditor, until_quiet
 from cluster.cotenant.delaying import Delay, Delays
 from cluster.cotenant.gpunodes import GIB, gpu_node
@@ -92,7 +92,7 @@ def test_a_binding_that_comes_or_is_answered_too_late_is_settled_and_its_room_gi
     time.sleep(0.5)  # both servers have seen them
 
     def bind(case: Case) -> str:
-        return ask_to_bind(cotenant, leader, firsts[case.name], nodes[case.name])
+        return ask_until_it_leads(cotenant, leader, firsts[case.name], nodes[case.name])
 
     with Auditor(api) as auditor, ThreadPoolExecutor(len(CASES)) as asking:
         with delays.of(*(delay for case in CASES for delay in case.delays())):
@@ -102,7 +102,7 @@ def test_a_binding_that_comes_or_is_answered_too_late_is_settled_and_its_room_gi
             assert time.monotonic() - began < LATE
             time.sleep(0.3)
             for case in CASES:
-                error = ask_to_bind(cotenant, leader, rivals[case.name], nodes[case.name])
+                error = ask_until_it_leads(cotenant, leader, rivals[case.name], nodes[case.name])
                 assert bool(error) == (case.bound or not case.certain), (case, error)
             time.sleep(max(0.0, began + LATE + 0.5 - time.monotonic()))
         expected = {
