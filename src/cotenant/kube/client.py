@@ -20,11 +20,13 @@ import msgspec
 from cotenant.kube.access import Access
 from cotenant.kube.connection import Call, Connection, ConnectionSettings
 from cotenant.kube.errors import Gone
+from cotenant.kube.objects import HasMeta
 from cotenant.kube.patches import Guard, Operation
 from cotenant.kube.resources import PODS, Resource, decode
 from cotenant.kube.watch_stream import BOOKMARK, WatchEvent, events
 
 T = TypeVar("T")
+W = TypeVar("W", bound=HasMeta)
 PAGE = 500
 """Objects a page: about 3 MB of pods, so that neither side holds a whole big list as text."""
 NOT_GUARDED = Guard()
@@ -306,13 +308,13 @@ class Client:
 
     async def watch(
         self,
-        resource: Resource[T],
+        resource: Resource[W],
         selection: Selection = EVERYTHING,
         *,
         resource_version: str,
         seconds: int = 300,
         silence: float = 75.0,
-    ) -> AsyncGenerator[WatchEvent[T], None]:
+    ) -> AsyncGenerator[WatchEvent[W], None]:
         """What happened since `resource_version`, as it happens, for about `seconds`; first of all a bookmark
         of that very version, when the server has agreed. Ends with Gone if that is too long ago, with
         Unreachable if the stream breaks, with Silent if nothing, not even a bookmark, came for `silence`

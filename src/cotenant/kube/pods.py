@@ -6,6 +6,8 @@ its deletion ends nothing.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant, read_grant
 from cotenant.dialects.registry import Dialects
@@ -15,28 +17,66 @@ from cotenant.kube.slots_of_pod import PodContainer, PodDemand, slots_of_pod
 MIRROR = "kubernetes.io/config.mirror"
 
 
+_Amounts = tuple[tuple[str, str], ...]
+_Asking = tuple[str, str, _Amounts, _Amounts]
+"""Of a container: its name, its restart policy, its limits and requests."""
+
+_MOST = 16
+_LONGEST = 512
+"""Of a pod with more containers or annotations, or with longer ones, the demand is not remembered."""
+
+
 def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
-    """What the pod asks for; BadInput as at admission, which the pod may have passed under other settings."""
-    return slots_of_pod(_containers(pod), pod.metadata.annotations, dialects)
+    """What the pod asks for; BadInput as at admission, which the pod may have passed under other settings.
 
-
-def _containers(pod: Pod) -> tuple[PodContainer, ...]:
-    """In the order in which the kubelet starts them."""
-    containers = pod.spec.containers or ()
-    started = (*enumerate(pod.spec.init_containers, len(containers)), *enumerate(containers))
-    inits = len(pod.spec.init_containers)
-    return tuple(
-        _container(container, position, init=at < inits) for at, (position, container) in enumerate(started)
+    It is asked several times for every pod, and most pods are alike: what was worked out is remembered.
+    """
+    spec, annotations = pod.spec, pod.metadata.annotations
+    containers, inits = spec.containers or (), spec.init_containers
+    small = (
+        len(containers) + len(inits) <= _MOST
+        and len(annotations) <= _MOST
+        and all(len(text) <= _LONGEST for text in annotations.values())
+    )
+    return (_remembered if small else _worked_out)(
+        tuple(map(_asking, containers)), tuple(map(_asking, inits)), tuple(annotations.items()), dialects
     )
 
 
-def _container(container: Container, position: int, *, init: bool) -> PodContainer:
-    return PodContainer(
+def _asking(container: Container) -> _Asking:
+    resources = container.resources
+    return (
         container.name,
-        position,
-        init and container.restart_policy != "Always",
-        {"limits": container.resources.limits, "requests": container.resources.requests},
+        container.restart_policy,
+        tuple(resources.limits.items()),
+        tuple(resources.requests.items()),
     )
+
+
+def _worked_out(
+    containers: tuple[_Asking, ...],
+    inits: tuple[_Asking, ...],
+    annotations: tuple[tuple[str, str], ...],
+    dialects: Dialects,
+) -> PodDemand:
+    """In the order in which the kubelet starts them."""
+    started = (*enumerate(inits, len(containers)), *enumerate(containers))
+    return slots_of_pod(
+        tuple(
+            PodContainer(
+                name,
+                position,
+                at < len(inits) and policy != "Always",
+                {"limits": dict(limits), "requests": dict(requests)},
+            )
+            for at, (position, (name, policy, limits, requests)) in enumerate(started)
+        ),
+        dict(annotations),
+        dialects,
+    )
+
+
+_remembered = lru_cache(maxsize=512)(_worked_out)
 
 
 def grant_of(pod: Pod) -> PodGrant | None:

@@ -28,6 +28,13 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None
 
 
+class Event(msgspec.Struct, Generic[T], frozen=True):
+    """One line of a watch that tells of an object."""
+
+    type: str
+    object: T
+
+
 @dataclass(frozen=True)
 class Resource(Generic[T]):
     """One kind: its place in the API and the type that its objects are read as."""
@@ -68,6 +75,14 @@ class Resource(Generic[T]):
             return decode(self._page_decoder, body, f"list of {self.plural}")
         page = decode(_RAW_PAGE, body, f"list of {self.plural}")
         return Page(page.metadata, [self.decode(each) for each in page.items or ()])
+
+    def decode_event(self, line: bytes) -> Event[T]:
+        event = decode(self._event_decoder, line, "watch event")
+        return event if self.keep is None else Event(event.type, self.keep(event.object))
+
+    @cached_property
+    def _event_decoder(self) -> msgspec.json.Decoder[Event[T]]:
+        return msgspec.json.Decoder(Event[self.model])  # type: ignore[name-defined]
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[T]:

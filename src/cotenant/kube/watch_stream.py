@@ -9,9 +9,10 @@ from typing import Generic, TypeVar
 import msgspec
 
 from cotenant.kube.errors import Status, Undecodable, failure
+from cotenant.kube.objects import HasMeta
 from cotenant.kube.resources import Resource, decode
 
-T = TypeVar("T")
+T = TypeVar("T", bound=HasMeta)
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
 
 
@@ -37,6 +38,8 @@ class _OnlyVersion(msgspec.Struct):
     metadata: _Version = _Version()
 
 
+_OF_OBJECTS = tuple(f'{{"type":"{kind}",'.encode() for kind in (ADDED, MODIFIED, DELETED))
+"""How nearly every line begins; it is read at once."""
 _LINE = msgspec.json.Decoder(_Line)
 _VERSION = msgspec.json.Decoder(_OnlyVersion)
 _STATUS = msgspec.json.Decoder(Status)
@@ -63,15 +66,26 @@ async def events(
 ) -> AsyncGenerator[WatchEvent[T], None]:
     """An ERROR of the stream is raised as the error it is: Gone, if the place to continue from is too old."""
     async for line in lines(pieces):
-        event = decode(_LINE, line, "watch event")
-        if event.type == ERROR:
-            raise failure(asked, decode(_STATUS, event.object, "watch error"))
-        version = decode(_VERSION, event.object, "watch event").metadata.resource_version
-        if not version:
-            raise Undecodable(f"{asked}: {Undecodable.said}: {event.type} without resourceVersion")
-        if event.type == BOOKMARK:
-            yield WatchEvent(BOOKMARK, None, version)
-        elif event.type in {ADDED, MODIFIED, DELETED}:
-            yield WatchEvent(event.type, resource.decode(event.object), version)
+        if line.startswith(_OF_OBJECTS):
+            event = resource.decode_event(line)
+            version = event.object.metadata.resource_version
+            if not version:
+                raise Undecodable(f"{asked}: {Undecodable.said}: {event.type} without resourceVersion")
+            yield WatchEvent(event.type, event.object, version)
         else:
-            raise Undecodable(f"{asked}: {Undecodable.said}: an event of type {event.type!r}")
+            yield _unusual(asked, resource, line)
+
+
+def _unusual(asked: str, resource: Resource[T], line: bytes) -> WatchEvent[T]:
+    """Whatever else there is, and events that another than Kubernetes' own server wrote in its own way."""
+    event = decode(_LINE, line, "watch event")
+    if event.type == ERROR:
+        raise failure(asked, decode(_STATUS, event.object, "watch error"))
+    version = decode(_VERSION, event.object, "watch event").metadata.resource_version
+    if not version:
+        raise Undecodable(f"{asked}: {Undecodable.said}: {event.type} without resourceVersion")
+    if event.type == BOOKMARK:
+        return WatchEvent(BOOKMARK, None, version)
+    if event.type in {ADDED, MODIFIED, DELETED}:
+        return WatchEvent(event.type, resource.decode(event.object), version)
+    raise Undecodable(f"{asked}: {Undecodable.said}: an event of type {event.type!r}")

@@ -46,7 +46,8 @@ def place_pod(fleet: Fleet, node: str, uid: str, slots: Sequence[SlotDemand]) ->
 
 def rooms_of(fleet: Fleet, node: str) -> list[Room]:
     """In the order of the cards' indexes, which is that of the matrix."""
-    return sorted(fleet.ledger(node).room(), key=lambda room: (room.gpu.index, room.gpu.uuid))
+    ledger = fleet.ledger(node)
+    return [ledger.room_on(gpu.uuid) for gpu in fleet.gpus(node)]
 
 
 def closed_to(fleet: Fleet, node: str, uid: str, behind: Collection[str] = ()) -> frozenset[str]:

@@ -7,6 +7,7 @@ the smaller card; then, of nodes that are equal so far, the fuller one (`spread`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +18,23 @@ from cotenant.kube.scheduling.filling import fill
 from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.kinds import NOWHERE
 from cotenant.kube.scheduling.matrix import Bytes, Matrix, Rows, Window
-from cotenant.kube.scheduling.scan import Own, Verdict, judge, open_cards
+from cotenant.kube.scheduling.scan import Own, open_cards
 from cotenant.kube.scheduling.wants import want
 from cotenant.kube.scheduling.wasting import increase_by_card, increase_by_node
 
 BEST = 10
-_FITS = int(Verdict.FITS)
 _AT_A_TIME = 1024
 
 
 def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
     """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
-    own = fleet.held_places(uid)
     result = np.zeros(len(rows), np.int64)
-    fits = np.flatnonzero(judge(fleet.matrix, demands, rows, own) == _FITS)
-    if len(fits) and demands:
-        order = fits[ranked(fleet.matrix, fleet.typical, demands, rows[fits], own)]
+    known = np.flatnonzero(rows >= 0)
+    if len(known) and demands:
+        there = rows[known]
+        keys = _all_keys(fleet.matrix, fleet.typical, demands, there, fleet.held_places(uid))
+        order = _in_order(keys, there)
+        order = known[order[: np.count_nonzero(keys[0] != NOWHERE)]]
         result[order] = by_rank(len(order))
     return result
 
@@ -49,17 +51,29 @@ def ranked(
     matrix: Matrix, typical: Typical, demands: Sequence[Demand], rows: Rows, own: Own
 ) -> NDArray[np.intp]:
     """Positions in `rows`, where the pod fits on all, best first; ties go to the smaller row."""
+    return _in_order(_all_keys(matrix, typical, demands, rows, own), rows)
+
+
+def _in_order(keys: list[Bytes], rows: Rows) -> NDArray[np.intp]:
+    by: tuple[NDArray[Any], ...] = (rows, *reversed(keys))
+    order: NDArray[np.intp] = np.lexsort(by)
+    return order
+
+
+def _all_keys(
+    matrix: Matrix, typical: Typical, demands: Sequence[Demand], rows: Rows, own: Own
+) -> list[Bytes]:
     parts = [
         _keys(Window(matrix, rows[start : start + _AT_A_TIME]), typical, demands, own)
         for start in range(0, len(rows), _AT_A_TIME)
     ]
-    keys = [np.concatenate(each) for each in zip(*parts, strict=True)]
-    order: NDArray[np.intp] = np.lexsort((rows, *reversed(keys)))
-    return order
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
 def _keys(window: Window, typical: Typical, demands: Sequence[Demand], own: Own) -> list[Bytes]:
-    """By node, in the order in which they count; the least is the best."""
+    """By node, in the order in which they count; the least is the best, the first is NOWHERE where it does
+    not fit.
+    """
     single = len(demands) == 1 and demands[0].count == 1
     return (_of_one_card if single else _of_several)(window, typical, demands, own)
 
@@ -90,13 +104,13 @@ def _of_one_card(window: Window, typical: Typical, demands: Sequence[Demand], ow
 def _of_several(window: Window, typical: Typical, demands: Sequence[Demand], own: Own) -> list[Bytes]:
     """The node as a whole, with all parts on the cards that best fit gives them."""
     demand = demands[0]
-    on_node = _on_node(window.free, demand)
-    if demand.placement == "spread":
-        return [on_node]
     filling = fill(window, demands, open_cards(window, own))
-    keys = [filling.left, filling.sizes, on_node]
+    keys = [_on_node(window.free, demand)]
+    if demand.placement != "spread":
+        keys = [filling.left, filling.sizes, *keys]
     if demand.placement == "frag":
         keys.insert(0, increase_by_node(window, filling, typical))
+    keys[0] = np.where(filling.fits, keys[0], NOWHERE)
     return keys
 
 
