@@ -61,18 +61,20 @@ def quick(arguments: Sequence[str]) -> int:
 
 def cluster(on_api_server: Sequence[str]) -> int:
     return beside(
-        ["one", "kubelet", "tests/cluster", "--part=kubelet"],
-        lambda: max(
-            run("api-server", on_api_server), run("control-plane", ["tests/cluster", "--part=control-plane"])
-        ),
-        "with a real kubelet, meanwhile:",
+        ["kubelet", *on_api_server],
+        lambda: run("control-plane", ["tests/cluster", "--part=control-plane"]),
+        "on an API server alone, and with a real kubelet, meanwhile:",
     )
+
+
+def kubelet(on_api_server: Sequence[str]) -> int:
+    return max(run("api-server", on_api_server), run("kubelet", ["tests/cluster", "--part=kubelet"]))
 
 
 def main(what: str, arguments: Sequence[str]) -> int:
     if what == "one":
         return run(arguments[0], arguments[1:])
-    return cluster(arguments) if what == "cluster" else quick(arguments)
+    return {"quick": quick, "cluster": cluster, "kubelet": kubelet}[what](arguments)
 
 
 if __name__ == "__main__":
