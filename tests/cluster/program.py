@@ -3,6 +3,7 @@
 import json
 import sys
 
+from cluster.testbed import places
 from cluster.testbed.cluster import Cluster
 from cluster.testbed.controlplane import ControlPlane
 
@@ -15,7 +16,7 @@ def main(what: str, mark: str) -> None:
     control_plane.api.create("/api/v1/namespaces", {"metadata": {"name": mark}})
     cluster = run_a_pod(control_plane) if what == "cluster" else None
     names = [each["metadata"]["name"] for each in control_plane.api.items("/api/v1/namespaces")]
-    print(json.dumps({"namespaces": names}), flush=True)
+    print(json.dumps({"name": places.inside(), "namespaces": names}), flush=True)
     sys.stdin.read()
     if cluster:
         cluster.stop()
