@@ -86,8 +86,18 @@ class Plain:
         return free * (self.sums[-1] - self.sums[bisect_right(self.needs, free)])
 
 
+_sorted: tuple[Typical, tuple[Plain, Typical]] = (), (Plain((), (0,)), ())
+
+
 def by_size(typical: Typical) -> tuple[Plain, Typical]:
-    """The plain ones, and the others."""
+    """The plain ones, and the others. The last answer is remembered: it is asked for every placement."""
+    global _sorted  # noqa: PLW0603
+    if _sorted[0] is not typical:
+        _sorted = typical, _by_size(typical)
+    return _sorted[1]
+
+
+def _by_size(typical: Typical) -> tuple[Plain, Typical]:
     sizes = [(kind.plain, weight, kind) for weight, kind in typical]
     plain = sorted((size, weight) for size, weight, _ in sizes if size is not None)
     sums = accumulate((weight for _, weight in plain), initial=0)

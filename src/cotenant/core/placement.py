@@ -5,7 +5,7 @@ A policy only ranks; what may be taken at all is decided before it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from cotenant.core.demand import Demand
@@ -51,12 +51,21 @@ def choose(
         return None
     for _ in range(demand.count):
         rank = POLICIES[demand.placement](now, typical)
-        after = {at: now[at].after(_share(now[at], demand)) for at in open_at}
-        best = min(open_at, key=lambda at: (*rank(at, after[at]), *_best_fit(after[at]), at))
+        after = {at: now[at].after(_share(now[at], demand)) for at in _first_of_alike(now, open_at)}
+        best = min(after, key=lambda at: (*rank(at, after[at]), *_best_fit(after[at]), at))
         now[best] = after[best]
         open_at.remove(best)
         taken.append(best)
     return tuple(sorted(taken))
+
+
+def _first_of_alike(rooms: Sequence[Room], positions: Sequence[int]) -> Iterable[int]:
+    """Most cards of a machine are empty, or full, and one rank serves them all: the first would win."""
+    first = dict[tuple[object, ...], int]()
+    for at in positions:
+        room = rooms[at]
+        first.setdefault((room.free, room.gpu.memory, room.compute_free, room.unused, room.gpu.model), at)
+    return first.values()
 
 
 def _share(room: Room, demand: Demand) -> Share:

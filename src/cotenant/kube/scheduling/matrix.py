@@ -56,6 +56,10 @@ class Matrix:
     """For how many waiting pods it is held."""
     cards: NDArray[np.int16]
     """How many cards the node has."""
+    largest: Bytes
+    """The size of its largest."""
+    most: int
+    """No node has more bytes in all."""
 
     def __init__(self, rows: int = 64, columns: int = 8) -> None:
         self.kinds = Kinds()
@@ -63,6 +67,8 @@ class Matrix:
         for name, dtype in FIELDS.items():
             setattr(self, name, np.zeros((columns, rows), dtype))
         self.cards = np.zeros(rows, np.int16)
+        self.largest = np.zeros(rows, np.int64)
+        self.most = 0
 
     def copy(self) -> Matrix:
         """For trying things out. Only what changes is copied."""
@@ -86,6 +92,8 @@ class Matrix:
         for name in FIELDS:
             getattr(self, name)[:, row] = 0
         self.cards[row] = len(rooms)
+        self.largest[row] = max((room.gpu.memory for room in rooms), default=0)
+        self.most = max(self.most, sum(room.gpu.memory for room in rooms))
         for column, room in enumerate(rooms):
             gpu = room.gpu
             self.size[column, row] = gpu.memory
@@ -107,23 +115,23 @@ class Matrix:
             larger = np.zeros(shape, dtype)
             larger[:old_columns, :old_rows] = getattr(self, name)
             setattr(self, name, larger)
-        cards = np.zeros(shape[1], np.int16)
-        cards[:old_rows] = self.cards
-        self.cards = cards
+        self.cards = np.pad(self.cards, (0, shape[1] - old_rows))
+        self.largest = np.pad(self.largest, (0, shape[1] - old_rows))
 
 
 class Window:
-    """The matrix at some rows, or at all of them, which then costs no copy."""
+    """The matrix at some rows; at a range of them, or at all (None), it costs no copy."""
 
-    def __init__(self, matrix: Matrix, rows: Rows | None) -> None:
+    def __init__(self, matrix: Matrix, rows: Rows | range | None) -> None:
         self.matrix = matrix
-        self.rows = rows
-        self.width = matrix.rows if rows is None else len(rows)
+        self.rows = range(matrix.rows) if rows is None else rows
+        self.width = len(self.rows)
 
     @cached_property
     def places(self) -> Rows:
-        """The rows, all of them if it is at all."""
-        return np.arange(self.width, dtype=np.int32) if self.rows is None else self.rows
+        """The rows, one by one."""
+        rows = self.rows
+        return np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, range) else rows
 
     @cached_property
     def free(self) -> Bytes:
@@ -163,8 +171,12 @@ class Window:
 
     @cached_property
     def cards(self) -> NDArray[np.int16]:
-        cards = self.matrix.cards
-        return cards[: self.matrix.rows] if self.rows is None else cards[self.rows]
+        return self._of(self.matrix.cards)
+
+    @cached_property
+    def largest(self) -> Bytes:
+        return self._of(self.matrix.largest)
 
     def _of(self, field: NDArray[_T]) -> NDArray[_T]:
-        return field[:, : self.matrix.rows] if self.rows is None else field.take(self.rows, axis=1)
+        rows = self.rows
+        return field[..., rows.start : rows.stop] if isinstance(rows, range) else field.take(rows, axis=-1)

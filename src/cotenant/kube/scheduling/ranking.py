@@ -7,6 +7,7 @@ the smaller card; then, of nodes that are equal so far, the fuller one (`spread`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,18 +30,19 @@ _AT_A_TIME = 1024
 def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
     """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
     result = np.zeros(len(rows), np.int64)
-    known = np.flatnonzero(rows >= 0)
-    if len(known) and demands:
-        there = rows[known]
+    known = None if rows.min(initial=0) >= 0 else np.flatnonzero(rows >= 0)
+    there = rows if known is None else rows[known]
+    if len(there) and demands:
         keys = _all_keys(fleet.matrix, fleet.typical, demands, there, fleet.held_places(uid))
         order = _in_order(keys, there)
-        order = known[order[: np.count_nonzero(keys[0] != NOWHERE)]]
-        result[order] = by_rank(len(order))
+        order = order[: np.count_nonzero(keys[0] != NOWHERE)]
+        result[order if known is None else known[order]] = by_rank(len(order))
     return result
 
 
+@lru_cache(maxsize=64)
 def by_rank(count: int) -> NDArray[np.int64]:
-    """10, then 9 down to 0 in even steps."""
+    """10, then 9 down to 0 in even steps. Not to be changed."""
     result = np.full(count, BEST, np.int64)
     if count > 1:
         result[1:] = 9 - np.arange(count - 1) * 10 // (count - 1)
@@ -63,11 +65,15 @@ def _in_order(keys: list[Bytes], rows: Rows) -> NDArray[np.intp]:
 def _all_keys(
     matrix: Matrix, typical: Typical, demands: Sequence[Demand], rows: Rows, own: Own
 ) -> list[Bytes]:
+    """Of most rows, all are looked at: they need not be copied, and then not all keys count."""
+    most = 2 * len(rows) > matrix.rows
+    looked = range(matrix.rows) if most else rows
     parts = [
-        _keys(Window(matrix, rows[start : start + _AT_A_TIME]), typical, demands, own)
-        for start in range(0, len(rows), _AT_A_TIME)
+        _keys(Window(matrix, looked[start : start + _AT_A_TIME]), typical, demands, own)
+        for start in range(0, len(looked), _AT_A_TIME)
     ]
-    return [np.concatenate(each) for each in zip(*parts, strict=True)]
+    keys = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
+    return [key.take(rows) for key in keys] if most else keys
 
 
 def _keys(window: Window, typical: Typical, demands: Sequence[Demand], own: Own) -> list[Bytes]:
@@ -93,11 +99,12 @@ def _of_one_card(window: Window, typical: Typical, demands: Sequence[Demand], ow
     elif demand.placement == "spread":
         by_card.insert(0, -window.free)
     keys = list[Bytes]()
-    for key in by_card:
+    for at, key in enumerate(by_card, 1):
         allowed = np.where(fit, key, NOWHERE)
-        best: Bytes = allowed.min(axis=0)
-        fit &= allowed == best
+        best: Bytes = np.minimum.reduce(allowed)
         keys.append(best)
+        if at < len(by_card):
+            fit &= allowed == best
     return [*keys, _on_node(window.free, demand)]
 
 
@@ -116,5 +123,5 @@ def _of_several(window: Window, typical: Typical, demands: Sequence[Demand], own
 
 def _on_node(free: Bytes, demand: Demand) -> Bytes:
     """What is free on the node in all, before: the pod takes the same of every node."""
-    total: Bytes = free.sum(axis=0)
+    total: Bytes = np.add.reduce(free)
     return -total if demand.placement == "spread" else total

@@ -62,7 +62,7 @@ def open_cards(window: Window, own: Own) -> Bools | None:
     if not held.any():
         return None
     if own is not None:
-        at = own[0] if window.rows is None else np.flatnonzero(window.rows == own[0])
+        at = np.flatnonzero(window.places == own[0])
         held = held.copy()
         for column in own[1]:
             held[column, at] -= 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cotenant.core.demand import Demand
 from cotenant.core.fragmentation import Typical, by_size
 from cotenant.kube.scheduling.filling import Filling
-from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
+from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Percents, Window
 from cotenant.kube.scheduling.wants import Want, how_many, want
 
 _SAFE = 2**62
@@ -28,36 +28,54 @@ class Likely:
 
     kinds: tuple[tuple[int | float, Demand], ...]
     total: int | float
-
-    @property
-    def dtype(self) -> type[np.int64 | np.float64]:
-        return np.int64 if isinstance(self.total, int) else np.float64
+    needs: Bytes
+    """Of those that are plain, from the least to the largest: see the core's `Plain`."""
+    losing: NDArray[Any]
+    """The weight of all but the first none, one, two ... of them."""
+    others: Typical
 
     def nothing(self, shape: tuple[int, ...]) -> NDArray[Any]:
-        return np.zeros(shape, self.dtype)
+        return np.zeros(shape, self.losing.dtype)
+
+    def lost(self, free: Bytes) -> NDArray[Any]:
+        """To the plain ones: of cards with so much free memory, times the weights."""
+        lost: NDArray[Any] = free * self.losing.take(self.needs.searchsorted(free, "right"))
+        return lost
 
     def coarse(self, increase: NDArray[Any], card: Bytes) -> Bytes:
         """In tenths of a card, as the core's `coarse`; `card` is the size of each node's largest."""
         unit = self.total * card
-        tenths = np.zeros_like(increase)
-        np.floor_divide(10 * increase, unit, out=tenths, where=unit != 0)
+        unit[unit == 0] = 1
+        tenths: NDArray[Any] = 10 * increase // unit
         coarse: Bytes = tenths.astype(np.int64, copy=False)
         return coarse
 
 
-def likely(typical: Typical, window: Window) -> Likely:
-    """Whole numbers while they are small enough to be exact, floats otherwise."""
+_last: tuple[Typical, int, Likely] = (), 0, Likely((), 0, np.zeros(0, np.int64), np.zeros(1, np.int64), ())
+
+
+def likely(typical: Typical, matrix: Matrix) -> Likely:
+    """It is remembered: what is typical changes seldom, and is asked about all the time."""
+    global _last  # noqa: PLW0603
+    if _last[0] is not typical or _last[1] != matrix.most:
+        _last = typical, matrix.most, _likely(typical, matrix.most)
+    return _last[2]
+
+
+def _likely(typical: Typical, most: int) -> Likely:
+    """Whole numbers while they are small enough to be exact, floats otherwise. `most` bytes has a node."""
     weights = [weight for weight, _ in typical]
-    total: int | float = sum(weights)
-    if all(float(weight).is_integer() for weight in weights):
+    exact = all(float(weight).is_integer() for weight in weights)
+    if exact:
         whole = [int(weight) for weight in weights]
         common = math.gcd(*whole) or 1
         weights = [weight // common for weight in whole]
-        total = sum(weights)
-        largest = int(window.size.max(initial=0)) * max(1, window.size.shape[0])
-        if 20 * max(1, total) * largest >= _SAFE:
-            weights, total = [float(weight) for weight in weights], float(total)
-    return Likely(tuple(zip(weights, (demand for _, demand in typical), strict=True)), total)
+        exact = 20 * max(1, sum(weights)) * most < _SAFE
+    dtype = np.int64 if exact else np.float64
+    kinds = tuple(zip(weights, (demand for _, demand in typical), strict=True))
+    plain, others = by_size(kinds)
+    sums = np.array(plain.sums, dtype)
+    return Likely(kinds, sum(weights), np.array(plain.needs, np.int64), sums[-1] - sums, others)
 
 
 def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
@@ -69,25 +87,18 @@ def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
     free = window.free
     after: Bytes = np.zeros_like(free) if part.whole else free - part.need
     compute: Percents = window.compute - np.int8(100 if part.whole else part.compute)
-    chances = likely(typical, window)
-    plain, others = by_size(chances.kinds)
-    needs, sums = np.array(plain.needs, np.int64), np.array(plain.sums, chances.dtype)
-    useful_before: NDArray[Any] = sums.take(needs.searchsorted(free, "right"))
-    useful_after: NDArray[Any] = sums.take(needs.searchsorted(after, "right"))
-    rest, singles = chances.nothing(free.shape), plain.sums[-1]
-    for weight, demand in others:
+    chances = likely(typical, window.matrix)
+    increase = chances.lost(after) - chances.lost(free)
+    for weight, demand in chances.others:
         kind = want(demand, window)
         fit = kind.fits(free, window.compute, window.unused)
         still = None if kind.whole else kind.fits(after, compute, window.unused)
         if kind.count > 1:
-            rest += weight * _more_lost(kind, free, after, fit, still)
+            increase += weight * _more_lost(kind, free, after, fit, still)
             continue
-        singles += weight
-        useful_before += weight * fit
-        if still is not None:
-            useful_after += weight * still
-    increase = rest + after * (singles - useful_after) - free * (singles - useful_before)
-    return chances.coarse(increase, np.broadcast_to(window.size.max(axis=0), free.shape))
+        lost = after if still is None else np.where(still, 0, after)
+        increase += weight * (lost - np.where(fit, 0, free))
+    return chances.coarse(increase, window.largest)
 
 
 def _more_lost(kind: Want, free: Bytes, after: Bytes, fit: Bools, still: Bools | None) -> Bytes:
@@ -106,14 +117,14 @@ def _more_lost(kind: Want, free: Bytes, after: Bytes, fit: Bools, still: Bools |
 
 def increase_by_node(window: Window, filling: Filling, typical: Typical) -> Bytes:
     """For each node: the coarse increase by all that was put on it."""
-    chances = likely(typical, window)
+    chances = likely(typical, window.matrix)
     increase = chances.nothing((window.width,))
     for weight, demand in chances.kinds:
         kind = want(demand, window)
         before = _lost(kind, window.free, window.compute, window.unused)
         after = _lost(kind, filling.free, filling.compute, filling.unused)
         increase += weight * (after - before)
-    return chances.coarse(increase, window.size.max(axis=0))
+    return chances.coarse(increase, window.largest)
 
 
 def _lost(kind: Want, free: Bytes, compute: Percents, unused: Bools) -> Bytes:
