@@ -6,6 +6,7 @@ written: what is not exactly a grant of exactly this pod is refused with GrantUn
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -107,6 +108,12 @@ def read_grant(text: object, uid: str) -> PodGrant:
     """The grant of the pod with this UID."""
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise _unreadable("it is not a text of a grant's size")
+    return _read(text, uid)
+
+
+@lru_cache(maxsize=256)
+def _read(text: str, uid: str) -> PodGrant:
+    """What was just written is soon seen again."""
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version != VERSION:

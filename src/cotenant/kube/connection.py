@@ -1,7 +1,4 @@
-"""HTTP to one API server: credentials, TLS, timeouts, retries, and errors of our own.
-
-This is the only file of the client that knows the HTTP library.
-"""
+"""Calls to one API server: credentials, TLS, timeouts, retries, and errors of our own."""
 
 from __future__ import annotations
 
@@ -9,16 +6,13 @@ import asyncio
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
-import aiohttp
-from multidict import CIMultiDict
-from yarl import URL
-
+from cotenant import __version__
 from cotenant.kube.access import Access
 from cotenant.kube.backoff import Backoff
 from cotenant.kube.credentials import Credential
@@ -32,6 +26,10 @@ from cotenant.kube.errors import (
     failure_from_body,
 )
 from cotenant.kube.tls import client_context
+from cotenant.kube.wire import Broken, Link, Wire
+
+_LONGEST_FAILURE = 1 << 16
+"""Bytes of an answer that says what went wrong."""
 
 
 @dataclass(frozen=True)
@@ -83,26 +81,27 @@ class Connection:
         self.settings = settings or ConnectionSettings()
         self._random = random or Random()
         self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
-        self._tls: tuple[tuple[bytes, bytes, bytes], ssl.SSLContext] | None = None
+        self._server = urlsplit(access.server)
+        self._path = quote(self._server.path, safe="/%:@!$&'()*+,;=~")
+        self._wire: tuple[tuple[bytes, bytes, bytes], Wire] | None = None
+        """With the certificates that it was made with."""
+        self._headers: tuple[str, bytes] | None = None
+        """The same in all requests with that token."""
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        if self._wire is not None:
+            await self._wire[1].close()
+            self._wire = None
 
     async def request(self, call: Call) -> bytes:
         """The body of a successful answer, within the call's time."""
         ends = self._clock() + (call.within or self.settings.request)
         backoff = Backoff(self.settings.first_pause, self.settings.longest_pause, self._random)
         while True:
-            left = ends - self._clock()
-            limits = aiohttp.ClientTimeout(total=max(left, 0.001), sock_connect=self.settings.connect)
+            left = max(ends - self._clock(), 0.001)
+            query = {**call.query, "timeout": f"{max(left, 1):.0f}s"}
             try:
-                response = await self._respond(call, limits, {"timeout": f"{max(left, 1):.0f}s"})
-                with self._translated(call):
-                    async with response:
-                        return await response.read()
+                return (await self._respond(call, query, left)).body
             except KubeError as error:
                 pause = backoff.next(error.retry_after)
                 if not _may_retry(call, error) or self._clock() + pause >= ends:
@@ -112,113 +111,140 @@ class Connection:
     @asynccontextmanager
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
         """Pieces of the body as they arrive. After `silence` seconds without any, Silent."""
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=self.settings.connect, sock_read=silence)
-        response = await self._respond(call, limits, {})
-        async with response:
-            yield self._pieces(call, response)
+        within = min(self.settings.request, silence)
+        answer = await self._respond(call, call.query, within, whole=False)
+        try:
+            yield self._pieces(call, answer.link, silence)
+        finally:
+            answer.wire.done(answer.link)
 
-    async def _pieces(self, call: Call, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _pieces(self, call: Call, link: Link, silence: float) -> AsyncIterator[bytes]:
         while True:
-            with self._translated(call):
-                try:
-                    piece = await response.content.readany()
-                except aiohttp.SocketTimeoutError:
-                    raise Silent(f"{call.asked}: {Silent.said}") from None
+            try:
+                async with asyncio.timeout(silence):
+                    piece = await link.piece()
+            except TimeoutError:
+                raise Silent(f"{call.asked}: {Silent.said}") from None
+            except Broken:
+                raise self._no_answer(call, "the connection broke") from None
             if not piece:
                 return
             yield piece
 
     async def _respond(
-        self, call: Call, limits: aiohttp.ClientTimeout, query: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        """A successful answer, not yet read. A credential that is rejected is replaced once, if it can be: a
-        rejected request was not carried out.
+        self, call: Call, query: Mapping[str, str], within: float, *, whole: bool = True
+    ) -> _Answer:
+        """A successful answer. A credential that is rejected is replaced once, if it can be: a rejected
+        request was not carried out.
         """
         credentials = self.access.credentials
         credential = await credentials.current()
-        response = await self._send(call, credential, limits, query)
-        if response.status == 401:
+        answer = await self._send(call, query, credential, within, whole=whole)
+        if answer.status == 401:
             credentials.rejected(credential)
             fresh = await credentials.current()
             if fresh != credential:
-                response.close()
-                response = await self._send(call, fresh, limits, query)
-        if response.status < 300:
-            return response
-        with self._translated(call):
-            async with response:
-                body = await response.content.read(1 << 16)
-        raise failure_from_body(call.asked, response.status, body, response.headers.get("Retry-After"))
+                answer = await self._send(call, query, fresh, within, whole=whole)
+        if answer.status >= 300:
+            raise failure_from_body(call.asked, answer.status, answer.body, answer.retry_after)
+        return answer
 
     async def _send(
-        self, call: Call, credential: Credential, limits: aiohttp.ClientTimeout, query: Mapping[str, str]
-    ) -> aiohttp.ClientResponse:
-        access = self.access
-        headers = CIMultiDict({"Accept": "application/json", "Accept-Encoding": "identity"})
-        for name, values in access.headers.items():
-            for value in values:
-                headers.add(name, value)
-        if call.body is not None:
-            headers["Content-Type"] = call.content_type
-        if credential.token:
-            headers["Authorization"] = f"Bearer {credential.token}"
-        context = self._context(credential)
-        with self._translated(call):
-            async with asyncio.timeout(limits.total or self.settings.request):
-                return await self._opened().request(
-                    call.method,
-                    URL(f"{access.server}{call.path}?{urlencode({**call.query, **query})}", encoded=True),
-                    data=call.body,
-                    headers=headers,
-                    ssl=context,
-                    server_hostname=access.server_name or None,
-                    timeout=limits,
-                    allow_redirects=False,
-                )
-
-    def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(
-                limit=self.settings.connections, keepalive_timeout=self.settings.idle, ttl_dns_cache=10
-            )
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False
-            )
-        return self._session
-
-    def _context(self, credential: Credential) -> ssl.SSLContext | bool:
-        """One context as long as the certificates are the same; pooled connections go by it."""
-        access = self.access
-        if not access.server.startswith("https:"):
-            return True
-        authority = access.authority.read() if access.authority is not None else b""
-        key = (authority, credential.certificate, credential.key)
-        if self._tls is None or self._tls[0] != key:
-            self._tls = key, client_context(authority, access.verify, credential.certificate, credential.key)
-        return self._tls[1]
-
-    @contextmanager
-    def _translated(self, call: Call) -> Iterator[None]:
-        """Errors of the HTTP library, some of which carry our headers, become ours."""
-        to = f"{call.asked}: {Unreachable.said} from {self.access.server}"
+        self, call: Call, query: Mapping[str, str], credential: Credential, within: float, *, whole: bool
+    ) -> _Answer:
+        """With its body if it is to be `whole`, or tells a failure; otherwise the link is still in use."""
+        request = self._written(call, query, credential)
+        wire = self._wire_for(credential)
         try:
-            yield
-        except aiohttp.ClientConnectorCertificateError as error:
-            why = getattr(error.certificate_error, "verify_message", "") or "certificate verify failed"
-            raise Untrusted(f"{call.asked}: {Untrusted.said}: {self.access.server}: {why}") from None
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            raise Unreachable(f"{to}: {_no_connection(error)}") from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = "not in time" if isinstance(error, TimeoutError) else "the connection broke"
-            raise Unreachable(f"{to}: {why}", uncertain=call.method != "GET") from None
+            link = await wire.link(within)
+        except OSError as error:
+            raise self._no_connection(call, error) from None
+        in_use = False
+        try:
+            async with asyncio.timeout(within):
+                link.ask(request)
+                await link.begun()
+                failed = link.status >= 300
+                in_use = not (whole or failed)
+                body = b"" if in_use else await link.whole(_LONGEST_FAILURE if failed else None)
+        except TimeoutError:
+            raise self._no_answer(call, "not in time") from None
+        except Broken:
+            raise self._no_answer(call, "the connection broke") from None
+        finally:
+            if not in_use:
+                wire.done(link)
+        return _Answer(wire, link, link.status, link.headers.get(b"retry-after", b"").decode("latin-1"), body)
+
+    def _written(self, call: Call, query: Mapping[str, str], credential: Credential) -> bytes:
+        if self._headers is None or self._headers[0] != credential.token:
+            self._headers = credential.token, self._same_headers(credential.token)
+        first = f"{call.method} {self._path}{call.path}?{urlencode(query)} HTTP/1.1\r\n".encode("ascii")
+        if call.body is None:
+            return b"".join((first, self._headers[1], b"\r\n"))
+        own = f"Content-Type: {call.content_type}\r\nContent-Length: {len(call.body)}\r\n\r\n".encode("ascii")
+        return b"".join((first, self._headers[1], own, call.body))
+
+    def _same_headers(self, token: str) -> bytes:
+        headers = [
+            ("Host", self._server.netloc),
+            ("User-Agent", f"cotenant/{__version__}"),
+            ("Accept", "application/json"),
+            ("Accept-Encoding", "identity"),
+            *((name, value) for name, values in self.access.headers.items() for value in values),
+        ]
+        if token:
+            headers.append(("Authorization", f"Bearer {token}"))
+        return "".join(f"{name}: {value}\r\n" for name, value in headers).encode()
+
+    def _wire_for(self, credential: Credential) -> Wire:
+        """One as long as the certificates are the same."""
+        access, server, settings = self.access, self._server, self.settings
+        tls = server.scheme == "https"
+        authority = access.authority.read() if tls and access.authority is not None else b""
+        key = (authority, credential.certificate, credential.key)
+        if self._wire is None or self._wire[0] != key:
+            host = server.hostname or ""
+            context = client_context(authority, access.verify, *key[1:]) if tls else None
+            if self._wire is not None:
+                self._wire[1].retire()
+            self._wire = (
+                key,
+                Wire(
+                    host,
+                    server.port or (443 if tls else 80),
+                    (context, access.server_name or host.rstrip(".")) if context is not None else None,
+                    within=settings.connect,
+                    idle=settings.idle,
+                    most=settings.connections,
+                ),
+            )
+        return self._wire[1]
+
+    def _no_connection(self, call: Call, error: OSError) -> Unreachable:
+        """Nothing has been sent."""
+        if isinstance(error, ssl.SSLCertVerificationError):
+            why = error.verify_message or "certificate verify failed"
+            return Untrusted(f"{call.asked}: {Untrusted.said}: {self.access.server}: {why}")
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror or "no connection"
+        if isinstance(error, TimeoutError):
+            why = "no connection in time"
+        return Unreachable(f"{call.asked}: {Unreachable.said} from {self.access.server}: {why}")
+
+    def _no_answer(self, call: Call, why: str) -> Unreachable:
+        """It may have been carried out."""
+        said = f"{call.asked}: {Unreachable.said} from {self.access.server}: {why}"
+        return Unreachable(said, uncertain=call.method != "GET")
 
 
-def _no_connection(error: aiohttp.ClientError) -> str:
-    cause = getattr(error, "os_error", None)
-    if not isinstance(cause, OSError):
-        return "no connection in time"
-    number = cause.errno or 0
-    return os.strerror(number) if number > 0 else cause.strerror or "no connection"
+@dataclass(slots=True)
+class _Answer:
+    wire: Wire
+    link: Link
+    status: int
+    retry_after: str
+    body: bytes
 
 
 def _may_retry(call: Call, error: KubeError) -> bool:

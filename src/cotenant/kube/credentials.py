@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cotenant.kube.errors import NoCredential
 from cotenant.kube.material import Material
+
+_TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class StoredCredentials:
 def clean_token(data: bytes, field: str) -> str:
     """A token that can stand in a header; its content is in no message."""
     token = data.strip()
-    if not token or any(byte <= 0x20 or byte >= 0x7F for byte in token):
+    if not _TOKEN.fullmatch(token):
         raise NoCredential(
             f"{field}: not a bearer token: it is empty or has spaces, line breaks or non-ASCII"
         )

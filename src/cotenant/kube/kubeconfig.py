@@ -230,4 +230,7 @@ def _impersonation(user: _Entry[User]) -> dict[str, tuple[str, ...]]:
         headers["Impersonate-Group"] = tuple(value.as_groups)
     for key, contents in value.as_user_extra.items():
         headers[f"Impersonate-Extra-{quote(key, safe='')}"] = tuple(contents)
+    for name, values in headers.items():
+        if any(not text.isprintable() for text in values):
+            raise BadKubeconfig(f"{user.at('as')}: a line break or another control character in {name}")
     return headers

@@ -7,8 +7,7 @@ In memory a card's place on its node comes first and the node second: then every
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ Rows = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.int64]
 Percents = NDArray[np.int8]
-_T = TypeVar("_T", bound=np.generic)
 
 FIELDS: dict[str, type[np.generic]] = {
     "free": np.int64,
@@ -120,63 +118,40 @@ class Matrix:
 
 
 class Window:
-    """The matrix at some rows; at a range of them, or at all (None), it costs no copy."""
+    """The matrix at some rows; at a range of them, or at all (None), it costs no copy.
+
+    It has the fields of the matrix, each taken when it is first asked for.
+    """
+
+    free: Bytes
+    compute: Percents
+    unused: Bools
+    size: Bytes
+    emptied: Bytes
+    clean: Bools
+    kind: NDArray[np.int32]
+    uuid: Bytes
+    held: NDArray[np.int16]
+    cards: NDArray[np.int16]
+    largest: Bytes
 
     def __init__(self, matrix: Matrix, rows: Rows | range | None) -> None:
         self.matrix = matrix
         self.rows = range(matrix.rows) if rows is None else rows
         self.width = len(self.rows)
 
-    @cached_property
+    @property
     def places(self) -> Rows:
         """The rows, one by one."""
         rows = self.rows
         return np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, range) else rows
 
-    @cached_property
-    def free(self) -> Bytes:
-        return self._of(self.matrix.free)
-
-    @cached_property
-    def compute(self) -> Percents:
-        return self._of(self.matrix.compute)
-
-    @cached_property
-    def unused(self) -> Bools:
-        return self._of(self.matrix.unused)
-
-    @cached_property
-    def size(self) -> Bytes:
-        return self._of(self.matrix.size)
-
-    @cached_property
-    def emptied(self) -> Bytes:
-        return self._of(self.matrix.emptied)
-
-    @cached_property
-    def clean(self) -> Bools:
-        return self._of(self.matrix.clean)
-
-    @cached_property
-    def kind(self) -> NDArray[np.int32]:
-        return self._of(self.matrix.kind)
-
-    @cached_property
-    def uuid(self) -> Bytes:
-        return self._of(self.matrix.uuid)
-
-    @cached_property
-    def held(self) -> NDArray[np.int16]:
-        return self._of(self.matrix.held)
-
-    @cached_property
-    def cards(self) -> NDArray[np.int16]:
-        return self._of(self.matrix.cards)
-
-    @cached_property
-    def largest(self) -> Bytes:
-        return self._of(self.matrix.largest)
-
-    def _of(self, field: NDArray[_T]) -> NDArray[_T]:
-        rows = self.rows
-        return field[..., rows.start : rows.stop] if isinstance(rows, range) else field.take(rows, axis=-1)
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        if name not in Window.__annotations__:
+            raise AttributeError(name)
+        field, rows = getattr(self.matrix, name), self.rows
+        part: NDArray[Any] = (
+            field[..., rows.start : rows.stop] if isinstance(rows, range) else field.take(rows, axis=-1)
+        )
+        setattr(self, name, part)
+        return part

@@ -59,7 +59,7 @@ def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> ND
 def open_cards(window: Window, own: Own) -> Bools | None:
     """Cards that are held for nobody else; None if none is held at all."""
     held = window.held
-    if not held.any():
+    if not np.count_nonzero(held):
         return None
     if own is not None:
         at = np.flatnonzero(window.places == own[0])
