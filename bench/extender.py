@@ -5,8 +5,8 @@
 For each size: how long filter, prioritize and bind take with the names of all nodes in the body, and how many
 pods a second the real kube-scheduler binds with our extender and with the null extender (Go, says yes to
 everything, binds by the same one POST), with the same configuration, in turns. The median of each counts: a
-machine that others use as well is slower at one time than at another. Eight cards a node, four pods running on
-each.
+machine that others use as well is slower at one time than at another. Eight cards a node, four pods running
+on each.
 """
 
 from __future__ import annotations

@@ -135,6 +135,15 @@ async def test_a_write_to_a_server_that_never_comes_did_surely_not_happen():
     )
 
 
+async def test_a_server_without_tls_is_named_as_such():
+    async with replaying(says(pod("a", 1))) as server:
+        access = Access(server.url.replace("http:", "https:"), verify=False)
+        async with Client(access, QUICK) as client:
+            with pytest.raises(Unreachable, match="no TLS: ") as caught:
+                await client.create(PODS, pod("a", 1), "web", within=0.3)
+        assert not caught.value.uncertain
+
+
 async def test_bind_is_never_repeated():
     async with replaying(fails(429, Retry_After="0")) as server, client_of(server) as client:
         with pytest.raises(TooManyRequests):

@@ -166,6 +166,12 @@ def test_whom_to_act_as_goes_into_headers(write):
     }
 
 
+@pytest.mark.parametrize("text", [r"jane\r\nX-Remote-Group: system:masters", r"ja\0ne", r"ja\tne"])
+def test_whom_to_act_as_cannot_bring_headers_of_its_own(write, text):
+    with pytest.raises(BadKubeconfig, match="as: a line break or another control character in Imp"):
+        kubeconfig.find({}, path=write(config(f'token: t, as: "{text}"')))
+
+
 def test_a_plugin_is_read_with_its_surroundings(write, tmp_path):
     (tmp_path / "ca").write_text("authority")
     user = (

@@ -226,11 +226,7 @@ class Connection:
         if isinstance(error, ssl.SSLCertVerificationError):
             why = error.verify_message or "certificate verify failed"
             return Untrusted(f"{call.asked}: {Untrusted.said}: {self.access.server}: {why}")
-        number = error.errno or 0
-        why = os.strerror(number) if number > 0 else error.strerror or "no connection"
-        if isinstance(error, TimeoutError):
-            why = "no connection in time"
-        return Unreachable(f"{call.asked}: {Unreachable.said} from {self.access.server}: {why}")
+        return Unreachable(f"{call.asked}: {Unreachable.said} from {self.access.server}: {_why(error)}")
 
     def _no_answer(self, call: Call, why: str) -> Unreachable:
         """It may have been carried out."""
@@ -245,6 +241,14 @@ class _Answer:
     status: int
     retry_after: str
     body: bytes
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "no connection in time"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {(error.reason or 'failed').lower().replace('_', ' ')}"
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or "no connection"
 
 
 def _may_retry(call: Call, error: KubeError) -> bool:
