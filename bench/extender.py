@@ -1,6 +1,6 @@
 """The extender beside one that does nothing, on a real control plane with hollow nodes.
 
-    python -m bench.extender [--nodes 100 1000 5000] [--measured 1000] [--turns 4]
+    python -m bench.extender [--nodes 100 1000 5000] [--measured 1000] [--turns 5]
 
 For each size: how long filter, prioritize and bind take with the names of all nodes in the body, and how many
 pods a second the real kube-scheduler binds with our extender and with the null extender (Go, says yes to
@@ -305,7 +305,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.extender", description=__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 1000, 5000])
     parser.add_argument("--measured", type=int, help="pods each time; 1000, and 400 from 1000 nodes on")
-    parser.add_argument("--turns", type=int, default=4, help="how often each is measured")
+    parser.add_argument("--turns", type=int, default=5, help="how often each is measured")
     asked = parser.parse_args()
     if not places.inside():
         binaries.null_extender()

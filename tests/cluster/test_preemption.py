@@ -8,6 +8,7 @@ import pytest
 from cluster.cotenant.gpunodes import GIB, gpu_node
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, pod, pods_of, running
+from cluster.cotenant.measuring import evictions
 from cluster.testbed.api import Api, Object, Refused
 
 pytestmark = pytest.mark.timeout(120)
@@ -139,7 +140,12 @@ class TestFragmented:
         return name
 
     @pytest.mark.usefixtures("node")
-    def test_exactly_the_one_that_opens_a_card_is_evicted(self, api: Api, namespace: str):
+    def test_exactly_the_one_that_opens_a_card_is_evicted(
+        self, cotenant: Installation, api: Api, namespace: str
+    ):
+        leader = cotenant.leader()
+        assert leader is not None
+        before = evictions(cotenant.metrics(leader))
         card = card_of(api.get(f"{pods_of(namespace)}/low"))
         api.create(pods_of(namespace), pod("urgent", container(memory="12Gi"), priorityClassName="high"))
         assert card_of(bound(api, namespace, "urgent", 30)) == card
@@ -147,6 +153,7 @@ class TestFragmented:
         assert names(api, namespace) == {"middle", "urgent"}
         reasons = {each["reason"] for each in api.items(f"/api/v1/namespaces/{namespace}/events")}
         assert {"EvictedForGPU", "EvictingForGPU"} <= reasons
+        assert evictions(cotenant.metrics(leader)) - before == 1
 
     @pytest.mark.usefixtures("node")
     def test_nobody_is_evicted_for_what_no_card_could_ever_hold(self, api: Api, namespace: str):

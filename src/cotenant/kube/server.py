@@ -20,7 +20,7 @@ from ipaddress import ip_address
 from random import Random
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput, CotenantError
@@ -255,6 +255,12 @@ class Server:
         leader.set_function(lambda: self.not_ready() is None)
         charged = Gauge("cotenant_charged_pods", "Pods that hold a grant", registry=self.registry)
         charged.set_function(lambda: len(self.fleet.pods))
+        evictions = Counter(
+            "cotenant_scheduler_evictions",
+            "Pods that this server had evicted so that another could be placed",
+            registry=self.registry,
+        )
+        self.preempting.evicted = evictions.inc
 
 
 def _own_address(settings: Settings, environ: Mapping[str, str]) -> str:

@@ -117,7 +117,7 @@ class Link(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._broken = "no HTTP"
             self.close()
-        if self._unread > _MOST_UNREAD and not self._paused and self._transport is not None:
+        if self._unread > _MOST_UNREAD and not (self._paused or self._ended) and self._transport is not None:
             self._paused = True
             self._transport.pause_reading()
         self._turn()

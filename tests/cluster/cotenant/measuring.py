@@ -21,6 +21,10 @@ def filter_calls(metrics: str) -> float:
     return total(metrics, "cotenant_scheduler_decision_seconds_count", verb="filter")
 
 
+def evictions(metrics: str) -> float:
+    return total(metrics, "cotenant_scheduler_evictions_total")
+
+
 def attempts(control_plane: ControlPlane) -> float:
     """How often kube-scheduler has tried to place any pod, by its own count."""
     return total(scheduler_metrics(control_plane), "scheduler_schedule_attempts_total")

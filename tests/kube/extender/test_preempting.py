@@ -14,7 +14,8 @@ from cotenant.kube.settings import Line
 
 def test_the_one_whose_end_opens_a_card_is_evicted_and_the_pod_gets_that_card():
     async def main():
-        at = cluster()
+        at, counted = cluster(), []
+        at.preempting.evicted = lambda: counted.append(1)
         await fragmented(at)
         await waits(at, "urgent")
         await asyncio.sleep(3)
@@ -33,6 +34,7 @@ def test_the_one_whose_end_opens_a_card_is_evicted_and_the_pod_gets_that_card():
         await asyncio.sleep(60)
         assert at.free() == [6, 4]
         assert evicted(at) == ["younger"]
+        assert counted == [1]
         assert at.fleet.holds() == {}
         assert at.line.pressing == {}
 

@@ -75,6 +75,8 @@ class Preempting:
     must_lead: Callable[[float], None]
     """Raises unless nobody else can lead for so many seconds."""
     clock: Callable[[], float] = time.monotonic
+    evicted: Callable[[], object] = lambda: None
+    """Told of every pod that was evicted."""
 
     _under_way: dict[str, _UnderWay] = field(default_factory=dict, init=False)
     _looked: dict[str, float] = field(default_factory=dict, init=False)
@@ -234,6 +236,7 @@ class Preempting:
     def _tell(self, uid: str, victim: Pod) -> None:
         meta, node = victim.metadata, self._under_way[uid].opening.node
         self.finder.evicted.add(meta.uid)
+        self.evicted()
         log.info("pod %s/%s is evicted from %s for pod %s", meta.namespace, meta.name, node, uid)
         why = f"evicted from {node}: pod {uid}, of higher priority, needs its room on the GPUs"
         self.teller.tell(victim, "EvictedForGPU", why)
