@@ -140,7 +140,7 @@ async def test_a_server_without_tls_is_named_as_such():
         access = Access(server.url.replace("http:", "https:"), verify=False)
         async with Client(access, QUICK) as client:
             with pytest.raises(Unreachable, match="no TLS: ") as caught:
-                await client.create(PODS, pod("a", 1), "web", within=0.3)
+                await client.bind("a", "web", "n1", guard=Guard())
         assert not caught.value.uncertain
 
 
