@@ -1,6 +1,7 @@
 """What the client does with each kind of answer, and with none."""
 
 import asyncio
+import dataclasses
 import json
 import logging
 import socket
@@ -142,6 +143,25 @@ async def test_a_server_without_tls_is_named_as_such():
             with pytest.raises(Unreachable, match="no TLS: ") as caught:
                 await client.bind("a", "web", "n1", guard=Guard())
         assert not caught.value.uncertain
+
+
+async def test_waiting_for_a_connection_is_part_of_the_calls_time():
+    """After it nothing may be sent: a Binding would come when somebody else may lead."""
+    one = dataclasses.replace(QUICK, connections=1)
+    answers = waits(0.4, says(pod("a", 1))), waits(5, says({}))
+    async with replaying(*answers) as server, Client(Access(server.url), one) as client:
+        first = asyncio.create_task(client.get(PODS, "a", "web"))
+        await asyncio.sleep(0.05)
+        with pytest.raises(Unreachable, match="no connection in time") as caught:
+            await client.bind("a", "web", "n1", guard=Guard(), within=0.2)
+        assert not caught.value.uncertain
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="not in time") as caught:
+            await client.bind("b", "web", "n1", guard=Guard(), within=0.6)
+        assert caught.value.uncertain
+        assert 0.5 < time.monotonic() - began < 0.85
+        await first
+        assert [seen.path.split("/")[-2] for seen in server.seen] == ["pods", "b"]
 
 
 async def test_bind_is_never_repeated():

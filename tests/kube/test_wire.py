@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cotenant.kube.wire import Broken, Wire
+from cotenant.kube.wire import Broken, Link, Wire
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,8 +54,12 @@ async def wire_to(peer: Peer, **settings):
             await asyncio.wait(peer.tasks)
 
 
+async def link_of(wire: Wire, within: float = 1.0) -> Link:
+    return await wire.link(asyncio.get_running_loop().time() + within)
+
+
 async def asked(wire: Wire, most: int | None = None):
-    link = await wire.link(1.0)
+    link = await link_of(wire)
     try:
         link.ask(ASKED)
         await link.begun()
@@ -179,7 +183,7 @@ async def test_a_server_that_is_faster_than_its_reader_waits():
     peer = Peer()
     peer.handle = endless
     async with wire_to(peer) as wire:
-        link = await wire.link(1.0)
+        link = await link_of(wire)
         link.ask(ASKED)
         await link.begun()
         await asyncio.sleep(0.3)
@@ -203,9 +207,9 @@ async def test_no_more_connections_than_allowed_and_whoever_gives_up_leaves_no_t
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(each == (200, b"hello") for each in found) == 8
         assert peer.connections <= 3
-        held = [await wire.link(1.0) for _ in range(2)]
+        held = [await link_of(wire) for _ in range(2)]
         with pytest.raises(TimeoutError):
-            await wire.link(0.05)
+            await link_of(wire, 0.05)
         for link in held:
             wire.done(link)
         assert await asked(wire) == (200, b"hello")
@@ -237,4 +241,4 @@ async def test_nobody_there_is_an_error_before_anything_is_sent():
     async with wire_to(peer) as wire:
         pass
     with pytest.raises(ConnectionRefusedError):
-        await wire.link(1.0)
+        await link_of(wire)

@@ -137,31 +137,34 @@ class Connection:
         """A successful answer. A credential that is rejected is replaced once, if it can be: a rejected
         request was not carried out.
         """
+        ends = asyncio.get_running_loop().time() + within
         credentials = self.access.credentials
         credential = await credentials.current()
-        answer = await self._send(call, query, credential, within, whole=whole)
+        answer = await self._send(call, query, credential, ends, whole=whole)
         if answer.status == 401:
             credentials.rejected(credential)
             fresh = await credentials.current()
             if fresh != credential:
-                answer = await self._send(call, query, fresh, within, whole=whole)
+                answer = await self._send(call, query, fresh, ends, whole=whole)
         if answer.status >= 300:
             raise failure_from_body(call.asked, answer.status, answer.body, answer.retry_after)
         return answer
 
     async def _send(
-        self, call: Call, query: Mapping[str, str], credential: Credential, within: float, *, whole: bool
+        self, call: Call, query: Mapping[str, str], credential: Credential, ends: float, *, whole: bool
     ) -> _Answer:
-        """With its body if it is to be `whole`, or tells a failure; otherwise the link is still in use."""
+        """With its body if it is to be `whole`, or tells a failure; otherwise the link is still in use.
+        `ends` is by the loop's clock; after it nothing is sent.
+        """
         request = self._written(call, query, credential)
         wire = self._wire_for(credential)
         try:
-            link = await wire.link(within)
+            link = await wire.link(ends)
         except OSError as error:
             raise self._no_connection(call, error) from None
         in_use = False
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout_at(ends):
                 link.ask(request)
                 await link.begun()
                 failed = link.status >= 300

@@ -177,12 +177,16 @@ class Wire:
         self._tidying: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def link(self, within: float) -> Link:
-        """One that nobody else uses, until it is given to `done`; there must be one in so many seconds."""
+    async def link(self, ends: float) -> Link:
+        """One that nobody else uses, until it is given to `done`. There must be one before `ends`, by the
+        loop's clock.
+        """
+        if asyncio.get_running_loop().time() >= ends:
+            raise TimeoutError
         if not self._free.locked() and (link := self._kept()) is not None:
             await self._free.acquire()  # at once
         else:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout_at(ends):
                 link = await self._another()
         self._busy.add(link)
         return link
