@@ -4,7 +4,14 @@ import asyncio
 import json
 
 import pytest
-from kube import virtual_time
+from kube.extender.bindings import (
+    bound_and_charged,
+    neither_bound_nor_charged,
+    nothing_is_under_way,
+    run,
+    touch,
+    world,
+)
 from kube.extender.world import (
     GI,
     World,
@@ -18,47 +25,10 @@ from kube.extender.world import (
 
 from cotenant.core.errors import BadInput, CotenantError, NoRoom
 from cotenant.dialects import names
-from cotenant.dialects.pod_grant import read_grant
-from cotenant.kube.errors import Conflict, Forbidden, NotFound, ServerFailed, Unreachable
+from cotenant.kube.errors import Forbidden, NotFound, ServerFailed, Unreachable
 from cotenant.kube.extender.binding import NotBound
 from cotenant.kube.extender.messages import BindArgs
 from cotenant.kube.lease import NotLeading
-
-
-def world(*cards: int, **pods: str) -> World:
-    made = World()
-    made.api.add_node(node_json("n1", *(cards or (16,))))
-    for name, memory in (pods or {"a": "4Gi"}).items():
-        made.api.add(pod_json(name, memory))
-    return made
-
-
-def touch(api):
-    """Somebody else writes the pod's status."""
-    api.change("a", lambda it: it["status"].update(message="touched"))
-
-
-def nothing_is_under_way(at: World) -> None:
-    assert at.keeper.under_way == set()
-    assert at.binder._doubts == {}
-
-
-def bound_and_charged(at: World, name: str = "a", node: str = "n1") -> None:
-    pod = at.api.truth(name)
-    assert pod.spec.node_name == node
-    grant = read_grant(pod.metadata.annotations[names.GRANT], pod.metadata.uid)
-    assert at.fleet.charged(pod.metadata.uid) == (node, grant)
-    nothing_is_under_way(at)
-
-
-def neither_bound_nor_charged(at: World, name: str = "a") -> None:
-    assert at.charged() == {}
-    assert ("web", name) not in at.api.objects or at.api.truth(name).spec.node_name == ""
-    nothing_is_under_way(at)
-
-
-def run(main):
-    return virtual_time.run(main)
 
 
 def test_a_bind_carries_the_grant():
@@ -187,155 +157,6 @@ def test_bound_here_by_an_earlier_try_is_done():
     run(main())
 
 
-def test_an_answer_that_was_lost_though_it_was_bound():
-    async def main():
-        at = world()
-        at.api.fates["bind"] = [lost()]
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        assert at.charged() == {"uid-a": "n1"}
-        await at.settled()
-        bound_and_charged(at)
-
-    run(main())
-
-
-def test_a_request_that_was_lost():
-    async def main():
-        at = world()
-        at.api.fates["bind"] = [lost(before=True)]
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        assert at.charged() == {"uid-a": "n1"}, "it may still arrive"
-        with pytest.raises(NotBound, match="being bound"):
-            await at.bind("a")
-        await at.settled()
-        neither_bound_nor_charged(at)
-
-    run(main())
-
-
-def test_a_request_that_arrives_late_fails_by_the_fence():
-    async def main():
-        at = world()
-        late = []
-
-        async def fate(api, act):
-            late.append(act)
-            raise Unreachable("not in time", uncertain=True)
-
-        at.api.fates["bind"] = [fate]
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        await at.settled()
-        with pytest.raises(Conflict):
-            late[0]()
-        neither_bound_nor_charged(at)
-
-    run(main())
-
-
-def test_a_request_that_arrives_before_the_fence_is_found_bound():
-    async def main():
-        at = world()
-        late = []
-
-        async def fate(api, act):
-            late.append(act)
-            raise Unreachable("not in time", uncertain=True)
-
-        async def arrives(api, act):
-            late[0]()
-            act()
-
-        at.api.fates |= {"bind": [fate], "patch": [arrives]}
-        at.api.at_once = False
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        await at.settled()
-        bound_and_charged(at)
-
-    run(main())
-
-
-def test_doubt_lasts_as_long_as_the_api_server_is_silent():
-    async def main():
-        at = world()
-        at.api.fates = {"bind": [lost()], "patch": [lost(before=True)] * 20}
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        await asyncio.sleep(30)
-        assert at.charged() == {"uid-a": "n1"}
-        assert at.keeper.under_way == {"uid-a"}
-        await at.settled()
-        bound_and_charged(at)
-
-    run(main())
-
-
-def test_in_doubt_and_then_gone():
-    async def main():
-        at = world()
-        at.api.fates["bind"] = [lost(before=True)]
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        at.api.delete("a")
-        await at.settled()
-        neither_bound_nor_charged(at)
-
-    run(main())
-
-
-def test_in_doubt_and_then_another_pod_of_that_name():
-    async def main():
-        at = world()
-        at.api.at_once = False
-        at.api.fates["bind"] = [lost(before=True)]
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        at.api.delete("a")
-        at.api.add(pod_json("a", uid="second"))
-        await at.settled()
-        neither_bound_nor_charged(at)
-        assert names.RETRY not in at.api.truth("a").metadata.annotations
-
-    run(main())
-
-
-def test_a_conflict_of_the_fence_with_other_writers_settles_nothing():
-    """An API server answers so, too, when many write one object at the same time."""
-
-    async def main():
-        at = world()
-        at.api.fates = {"bind": [lost()], "patch": [refused(Conflict("try again", code=409))] * 3}
-        at.api.at_once = False
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        await at.settled()
-        bound_and_charged(at)
-
-    run(main())
-
-
-def test_bound_with_a_grant_that_cannot_be_read():
-    async def main():
-        at = world()
-
-        async def forged(api, act):
-            act()
-            api.change("a", lambda it: it["metadata"]["annotations"].update({names.GRANT: "{}"}))
-            raise Unreachable("not in time", uncertain=True)
-
-        at.api.fates["bind"] = [forged]
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        await at.settled()
-        assert at.charged() == {}
-        nothing_is_under_way(at)
-
-    run(main())
-
-
 def test_who_does_not_lead_binds_nothing():
     async def main():
         at = world()
@@ -363,76 +184,6 @@ def test_the_lease_that_ends_while_the_pod_is_read():
         assert at.api.count("bind") == 1
         neither_bound_nor_charged(at)
         assert at.api.count("patch") == 0
-
-    run(main())
-
-
-def test_in_doubt_when_the_lease_ends_the_next_list_tells():
-    async def main():
-        for happened in (True, False):
-            at = world()
-            at.api.fates = {"bind": [lost(before=not happened)], "patch": [lost(before=True)] * 99}
-            at.api.at_once = False
-            with pytest.raises(Unreachable):
-                await at.bind("a")
-            await asyncio.sleep(1)
-            at.lead.seconds = 0
-            await at.settled()
-            nothing_is_under_way(at)
-            assert at.charged() == {"uid-a": "n1"}
-            at.lead.seconds = 1e9
-            unseen = at.keeper.unseen()
-            at.api.relist()
-            at.keeper.forget_unseen(unseen)
-            if happened:
-                bound_and_charged(at)
-            else:
-                neither_bound_nor_charged(at)
-
-    run(main())
-
-
-def test_a_doubt_that_outlives_its_term_is_not_forgotten_by_the_next():
-    """Its request may still arrive: only the fence ends that."""
-
-    async def main():
-        at = world()
-        at.api.fates = {"bind": [lost(before=True)], "patch": [lost(before=True)] * 3}
-        with pytest.raises(Unreachable):
-            await at.bind("a")
-        at.keeper.forget_unseen(at.keeper.unseen())
-        assert at.charged() == {"uid-a": "n1"}
-        with pytest.raises(NotBound, match="being bound"):
-            await at.bind("a")
-        await at.settled()
-        neither_bound_nor_charged(at)
-
-    run(main())
-
-
-def test_cancelled_while_the_request_is_under_way():
-    async def main():
-        for happened in (True, False):
-            at = world()
-            go = asyncio.Event()
-
-            async def fate(api, act, go=go, happened=happened):
-                if happened:
-                    act()
-                await go.wait()
-
-            at.api.fates["bind"] = [fate]
-            task = asyncio.create_task(at.bind("a"))
-            await asyncio.sleep(1)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            assert at.charged() == {"uid-a": "n1"}
-            await at.settled()
-            if happened:
-                bound_and_charged(at)
-            else:
-                neither_bound_nor_charged(at)
 
     run(main())
 
@@ -475,6 +226,12 @@ def test_of_two_pods_for_the_same_room_the_second_waits():
     run(main())
 
 
+def _on(at: World, uid: str, card: int) -> bool:
+    charged = at.fleet.charged(uid)
+    assert charged is not None
+    return any(share.uuid == f"GPU-n1-{card}" for slot in charged[1].slots for share in slot.shares)
+
+
 def test_no_more_is_granted_than_there_is_when_a_hundred_bind_at_once():
     async def main():
         at = world(16, 16, **{f"p{i}": "3Gi" for i in range(100)})
@@ -493,12 +250,6 @@ def test_no_more_is_granted_than_there_is_when_a_hundred_bind_at_once():
         assert at.free() == [16 - 3 * sum(_on(at, uid, card) for uid in bound) for card in (0, 1)]
 
     run(main())
-
-
-def _on(at: World, uid: str, card: int) -> bool:
-    charged = at.fleet.charged(uid)
-    assert charged is not None
-    return any(share.uuid == f"GPU-n1-{card}" for slot in charged[1].slots for share in slot.shares)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ FIELDS: dict[str, type[np.generic]] = {
 }
 
 
-class Matrix:
-    """A place for each card: nodes by row, their cards in the order of their indexes; 0 where none is."""
+class Fields:
+    """What is known of every card, and at the end of every node."""
 
     free: Bytes
     """As `Room.free`."""
@@ -56,6 +56,11 @@ class Matrix:
     """How many cards the node has."""
     largest: Bytes
     """The size of its largest."""
+
+
+class Matrix(Fields):
+    """A place for each card: nodes by row, their cards in the order of their indexes; 0 where none is."""
+
     most: int
     """No node has more bytes in all."""
 
@@ -117,23 +122,11 @@ class Matrix:
         self.largest = np.pad(self.largest, (0, shape[1] - old_rows))
 
 
-class Window:
+class Window(Fields):
     """The matrix at some rows; at a range of them, or at all (None), it costs no copy.
 
     It has the fields of the matrix, each taken when it is first asked for.
     """
-
-    free: Bytes
-    compute: Percents
-    unused: Bools
-    size: Bytes
-    emptied: Bytes
-    clean: Bools
-    kind: NDArray[np.int32]
-    uuid: Bytes
-    held: NDArray[np.int16]
-    cards: NDArray[np.int16]
-    largest: Bytes
 
     def __init__(self, matrix: Matrix, rows: Rows | range | None) -> None:
         self.matrix = matrix
@@ -147,7 +140,7 @@ class Window:
         return np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, range) else rows
 
     def __getattr__(self, name: str) -> NDArray[Any]:
-        if name not in Window.__annotations__:
+        if name not in Fields.__annotations__:
             raise AttributeError(name)
         field, rows = getattr(self.matrix, name), self.rows
         part: NDArray[Any] = (
