@@ -2,73 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from kube.admitted import ALL, FORGED, admitted, amounts, containers, environment
 from kube.pods import (
     COMPUTE,
-    GI,
     MEMORY,
     SLOT,
     WHOLE,
-    applied,
     container,
-    counted_by_kubernetes,
-    defaulted,
-    json_values,
     pod,
-    slots,
 )
 
 from cotenant.core.errors import BadInput
-from cotenant.core.gpu import GPU
-from cotenant.core.grant import Share
-from cotenant.dialects.aliyun import Aliyun
-from cotenant.dialects.binding import bind_annotations
-from cotenant.dialects.nvidia import Nvidia
-from cotenant.dialects.pod_grant import PodGrant, SlotGrant
-from cotenant.dialects.quantity import parse_whole
-from cotenant.dialects.registry import Dialects
-from cotenant.kube.mutation import Mutation, mutate
+from cotenant.kube.mutation import mutate
 from cotenant.kube.settings import Admission
-
-ALL = Dialects(aliyun=Aliyun(unit="MiB"), nvidia=Nvidia(enabled=True))
-
-
-def admitted(body: dict[str, Any], admission: Admission | None = None, dialects: Dialects = ALL) -> Mutation:
-    """The mutation, after checking what holds for every one of them."""
-    before = copy.deepcopy(body)
-    mutation = mutate(body, admission or Admission(), dialects)
-    assert body == before, "the pod that came stays as it is"
-    assert applied(body, json.loads(json.dumps(mutation.patch))) == mutation.pod
-    return mutation
-
-
-def containers(mutation: Mutation) -> dict[str, dict[str, Any]]:
-    spec = mutation.pod["spec"]
-    return {each["name"]: each for each in (*spec.get("initContainers", ()), *spec["containers"])}
-
-
-def amounts(mutation: Mutation, name: str) -> dict[str, Any]:
-    resources = containers(mutation)[name]["resources"]
-    ours = {key: value for key, value in resources["limits"].items() if key.startswith("cotenant.dev/")}
-    assert ours == {key: value for key, value in resources["requests"].items() if key in ours}
-    return ours
-
-
-def environment(mutation: Mutation, name: str) -> dict[str, Any]:
-    """By name: a value, or the annotation that it is read from."""
-    found = {}
-    for each in containers(mutation)[name].get("env", ()):
-        assert not isinstance(found.get(each["name"]), dict), "each of ours stands there once"
-        path = each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-        found[each["name"]] = {"from": path[len("metadata.annotations['") : -2]} if path else each["value"]
-    return found
 
 
 def test_a_native_container_gets_a_slot_and_sees_its_cards_through_its_own_annotation() -> None:
@@ -232,22 +182,6 @@ def test_ours_stay_where_another_webhook_moved_them() -> None:
     assert admitted(mutation.pod).patch == []
 
 
-FORGED = {
-    "cotenant.dev/grant": '{"version":1}',
-    "cotenant.dev/retry": "1",
-    "devices.cotenant.dev/main": "all",
-    "compute.cotenant.dev/main": "100",
-    "card-memory.cotenant.dev/main": "1",
-    "ALIYUN_COM_GPU_MEM_IDX": "0",
-    "ALIYUN_COM_GPU_MEM_ASSIGNED": "false",
-    "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1",
-    "scheduler.framework.gpushare.allocation": "{}",
-    "volcano.sh/gpu-index": "7",
-    "volcano.sh/predicate-time": "1",
-    "volcano.sh/gpu-assigned": "true",
-}
-
-
 def test_grants_that_a_pod_brings_along_are_taken_from_it() -> None:
     body = pod(
         container("main", memory="4Gi"),
@@ -357,167 +291,3 @@ def test_deeply_nested_parts_that_are_none_of_ours_do_no_harm() -> None:
         "/spec/containers/0/env",
         "/spec/schedulerName",
     ]
-
-
-@given(json_values)
-def test_any_json_is_admitted_or_refused(body: Any) -> None:
-    try:
-        mutation = admitted(body)
-    except BadInput:
-        return
-    assert admitted(mutation.pod).patch == []
-
-
-@given(json_values)
-def test_anything_beside_a_demand_is_admitted_or_refused(value: Any) -> None:
-    main = container("main", memory="1Gi")
-    for body in (
-        pod({**main, "env": [value]}),
-        pod({**main, "resources": {"limits": {MEMORY: "1Gi"}, "requests": value}}),
-        pod(main, annotations=None, schedulerName=value, runtimeClassName=value, nodeName=value),
-        {**pod(main), "metadata": value},
-    ):
-        try:
-            mutation = admitted(body, Admission(runtime_class="nvidia"))
-        except BadInput:
-            continue
-        assert admitted(mutation.pod, Admission(runtime_class="nvidia")).patch == []
-
-
-names = st.sampled_from(["a", "b", "c", "d", "e", "x" * 63])
-sizes = st.sampled_from([1, 2, 3, 1000, 2**20, GI, 4 * GI, 4 * GI + 1, 10**9])
-asked = st.one_of(
-    st.just({}),
-    st.just({}),
-    st.builds(lambda size: {MEMORY: str(size)}, sizes),
-    st.builds(lambda size: {MEMORY: f"{size}Mi"}, st.integers(1, 9)),
-    st.builds(lambda size, percent: {MEMORY: size, COMPUTE: percent}, sizes, st.integers(1, 100)),
-    st.builds(lambda cards: {WHOLE: cards}, st.integers(0, 3)),
-    st.builds(lambda size: {"aliyun.com/gpu-mem": size}, st.integers(0, 9000)),
-    st.builds(lambda size: {"volcano.sh/gpu-memory": str(size)}, st.integers(1, 9000)),
-    st.builds(lambda cards: {"volcano.sh/gpu-number": cards}, st.integers(1, 2)),
-    st.builds(lambda cards: {"nvidia.com/gpu": cards}, st.integers(1, 2)),
-)
-variables = st.lists(
-    st.builds(
-        lambda name, value: {"name": name, "value": value},
-        st.sampled_from(["A", "NVIDIA_VISIBLE_DEVICES", "VOLCANO_GPU_ALLOCATED", "ALIYUN_COM_GPU_MEM_DEV"]),
-        st.sampled_from(["all", "0", ""]),
-    ),
-    max_size=3,
-)
-
-
-@st.composite
-def any_container(draw: st.DrawFn, name: str, *, init: bool) -> dict[str, Any]:
-    body: dict[str, Any] = {"name": name}
-    limits = {**draw(asked), **draw(st.sampled_from([{}, {"cpu": "1"}]))}
-    if limits or draw(st.booleans()):
-        body["resources"] = {"limits": limits}
-        if draw(st.booleans()):
-            body["resources"]["requests"] = dict(limits)
-    if draw(st.booleans()):
-        body["env"] = draw(variables)
-    if init and draw(st.booleans()):
-        body["restartPolicy"] = "Always"
-    return body
-
-
-@st.composite
-def any_pod(draw: st.DrawFn) -> dict[str, Any]:
-    chosen = draw(st.lists(names, min_size=1, max_size=6, unique=True))
-    first = draw(st.integers(0, len(chosen) - 1))
-    init = [draw(any_container(name, init=True)) for name in chosen[:first]]
-    running = [draw(any_container(name, init=False)) for name in chosen[first:]]
-    counts = {
-        f"gpu-count.cotenant.dev/{each['name']}": str(draw(st.integers(1, 3)))
-        for each in (*init, *running)
-        if MEMORY in each.get("resources", {}).get("limits", {}) and draw(st.booleans())
-    }
-    forged = draw(st.sampled_from([{}, FORGED, {"mine": "1"}]))
-    spec = draw(st.sampled_from([{}, {"schedulerName": "default-scheduler"}, {"schedulerName": "x"}]))
-    body = pod(*running, init=init, annotations={**counts, **forged}, **spec)
-    if draw(st.booleans()) and not body["metadata"]["annotations"]:
-        body["metadata"] = draw(st.sampled_from([{}, None, {"annotations": None}]))
-    return body
-
-
-def canonical(body: Mapping[str, Any]) -> dict[str, Any]:
-    """With every quantity of ours written as another text of the same value."""
-    result: dict[str, Any] = copy.deepcopy(dict(body))
-    spec = result["spec"]
-    for each in (*(spec.get("initContainers") or ()), *spec["containers"]):
-        for amounts_ in (each.get("resources") or {}).values():
-            for key in amounts_:
-                if key != "cpu":
-                    amounts_[key] = f"{parse_whole(amounts_[key], key, '1')}000m"
-    return result
-
-
-def whole(text: object) -> int:
-    return parse_whole(text, "it", "1")
-
-
-@settings(max_examples=300, deadline=None)
-@given(any_pod())
-def test_every_pod(body: dict[str, Any]) -> None:
-    admission = Admission(runtime_class="nvidia")
-    try:
-        mutation = admitted(body, admission)
-    except BadInput as refused:
-        message = str(refused)
-        assert "they use one slot" in message or "cannot be spread" in message
-        return
-
-    assert admitted(mutation.pod, admission).patch == [], "the second time nothing changes"
-    stored = defaulted(mutation.pod)
-    assert [each for each in admitted(stored, admission).patch if mutation.demand.slots] == []
-    assert admitted(canonical(stored), admission).patch == [], "nor if the figures are written otherwise"
-
-    before, after = slots(body, ALL), slots(stored, ALL)
-    assert [(slot.container, slot.demand) for slot in before.slots] == [
-        (slot.container, slot.demand) for slot in after.slots
-    ]
-    assert [[member.container for member in slot.members] for slot in before.slots] == [
-        [member.container for member in slot.members] for slot in after.slots
-    ]
-    assert counted_by_kubernetes(stored, SLOT, whole) == len(after.slots)
-    assert counted_by_kubernetes(stored, WHOLE, whole) == after.whole
-    assert counted_by_kubernetes(stored, MEMORY, whole) == sum(
-        slot.demand.memory.bytes or 0 for slot in after.slots if slot.demand.memory
-    )
-    annotations = (mutation.pod.get("metadata") or {}).get("annotations") or {}
-    if not after.slots:
-        assert not any("cotenant.dev/" in key and "gpu-count" not in key for key in annotations)
-        return
-    assert not any(ALL.only_server_writes(key) for key in annotations)
-    check_environment(mutation)
-
-
-def check_environment(mutation: Mutation) -> None:
-    """Every container sees its cards or none, and every annotation that it reads is written at bind."""
-    users = {member.container for slot in mutation.demand.slots for member in slot.members}
-    cards = {f"GPU-{index}": GPU(f"GPU-{index}", index, "T4", 2**50) for index in range(3)}
-    grant = PodGrant(
-        "uid",
-        tuple(
-            SlotGrant(
-                slot.container,
-                tuple(
-                    Share(f"GPU-{index}", slot.demand.per_card(2**50), slot.demand.compute)
-                    for index in range(slot.demand.gpus)
-                ),
-                tuple(member.container for member in slot.members[:-1]),
-            )
-            for slot in mutation.demand.slots
-        ),
-    )
-    written = bind_annotations(mutation.demand.slots, grant, cards, 1, ALL)
-    for name in containers(mutation):
-        env = environment(mutation, name)
-        if name not in users:
-            assert env["NVIDIA_VISIBLE_DEVICES"] == "void"
-            continue
-        assert env["NVIDIA_VISIBLE_DEVICES"] == {"from": f"devices.cotenant.dev/{name}"}
-        for value in env.values():
-            assert isinstance(value, str) or value["from"] in written
