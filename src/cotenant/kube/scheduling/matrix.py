@@ -55,7 +55,7 @@ class Fields:
     cards: NDArray[np.int16]
     """How many cards the node has."""
     largest: Bytes
-    """The size of its largest."""
+    """The size of its largest; 1 if it has none."""
 
 
 class Matrix(Fields):
@@ -70,7 +70,7 @@ class Matrix(Fields):
         for name, dtype in FIELDS.items():
             setattr(self, name, np.zeros((columns, rows), dtype))
         self.cards = np.zeros(rows, np.int16)
-        self.largest = np.zeros(rows, np.int64)
+        self.largest = np.ones(rows, np.int64)
         self.most = 0
 
     def copy(self) -> Matrix:
@@ -95,7 +95,7 @@ class Matrix(Fields):
         for name in FIELDS:
             getattr(self, name)[:, row] = 0
         self.cards[row] = len(rooms)
-        self.largest[row] = max((room.gpu.memory for room in rooms), default=0)
+        self.largest[row] = max((room.gpu.memory for room in rooms), default=0) or 1
         self.most = max(self.most, sum(room.gpu.memory for room in rooms))
         for column, room in enumerate(rooms):
             gpu = room.gpu
@@ -119,7 +119,7 @@ class Matrix(Fields):
             larger[:old_columns, :old_rows] = getattr(self, name)
             setattr(self, name, larger)
         self.cards = np.pad(self.cards, (0, shape[1] - old_rows))
-        self.largest = np.pad(self.largest, (0, shape[1] - old_rows))
+        self.largest = np.pad(self.largest, (0, shape[1] - old_rows), constant_values=1)
 
 
 class Window(Fields):

@@ -95,7 +95,7 @@ def _of_one_card(window: Window, typical: Typical, demands: Sequence[Demand], ow
     after: Bytes = np.zeros_like(window.free) if part.whole else window.free - part.need
     by_card = [after, window.size]
     if demand.placement == "frag":
-        by_card.insert(0, increase_by_card(window, part, typical))
+        by_card.insert(0, increase_by_card(window, part, after, typical))
     elif demand.placement == "spread":
         by_card.insert(0, -window.free)
     keys = list[Bytes]()

@@ -28,6 +28,7 @@ class Likely:
 
     kinds: tuple[tuple[int | float, Demand], ...]
     total: int | float
+    """Of the weights; 1 if they are nothing."""
     needs: Bytes
     """Of those that are plain, from the least to the largest: see the core's `Plain`."""
     losing: NDArray[Any]
@@ -44,14 +45,12 @@ class Likely:
 
     def coarse(self, increase: NDArray[Any], card: Bytes) -> Bytes:
         """In tenths of a card, as the core's `coarse`; `card` is the size of each node's largest."""
-        unit = self.total * card
-        unit[unit == 0] = 1
-        tenths: NDArray[Any] = 10 * increase // unit
+        tenths: NDArray[Any] = 10 * increase // (self.total * card)
         coarse: Bytes = tenths.astype(np.int64, copy=False)
         return coarse
 
 
-_last: tuple[Typical, int, Likely] = (), 0, Likely((), 0, np.zeros(0, np.int64), np.zeros(1, np.int64), ())
+_last: tuple[Typical, int, Likely] = (), 0, Likely((), 1, np.zeros(0, np.int64), np.zeros(1, np.int64), ())
 
 
 def likely(typical: Typical, matrix: Matrix) -> Likely:
@@ -75,22 +74,22 @@ def _likely(typical: Typical, most: int) -> Likely:
     kinds = tuple(zip(weights, (demand for _, demand in typical), strict=True))
     plain, others = by_size(kinds)
     sums = np.array(plain.sums, dtype)
-    return Likely(kinds, sum(weights), np.array(plain.needs, np.int64), sums[-1] - sums, others)
+    return Likely(kinds, sum(weights) or 1, np.array(plain.needs, np.int64), sums[-1] - sums, others)
 
 
-def increase_by_card(window: Window, part: Want, typical: Typical) -> Bytes:
-    """For each card: the coarse increase on its node if the demand's one part goes there.
+def increase_by_card(window: Window, part: Want, after: Bytes, typical: Typical) -> Bytes:
+    """For each card: the coarse increase on its node if the demand's one part goes there, which leaves
+    `after` free.
 
     To a demand for one card, memory is lost or not card by card, so what the other cards have does not
     matter. That is most demands, and what takes the time here.
     """
     free = window.free
-    after: Bytes = np.zeros_like(free) if part.whole else free - part.need
-    compute: Percents = window.compute - np.int8(100 if part.whole else part.compute)
     chances = likely(typical, window.matrix)
     increase = chances.lost(after) - chances.lost(free)
     for weight, demand in chances.others:
         kind = want(demand, window)
+        compute: Percents = window.compute - np.int8(100 if part.whole else part.compute)
         fit = kind.fits(free, window.compute, window.unused)
         still = None if kind.whole else kind.fits(after, compute, window.unused)
         if kind.count > 1:
