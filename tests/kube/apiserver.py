@@ -4,6 +4,7 @@ a test may kill, stop and restart. No root and no namespaces are needed, so thes
 
 import base64
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -35,6 +36,15 @@ def unused_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+_prctl = ctypes.CDLL(None).prctl
+_PR_SET_PDEATHSIG = 1
+
+
+def _end_with_the_tests() -> None:
+    """However they end: nobody tidies up after a kill -9."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Process:
     def __init__(
         self, name: str, command: list, folder: Path, health: str, context: ssl.SSLContext | None
@@ -51,7 +61,12 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_the_tests,
             )
 
     def wait(self) -> None:
