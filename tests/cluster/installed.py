@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +21,11 @@ from cluster.testbed import images, places, pythonimage
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.cluster import Cluster
 from cluster.testbed.component import Component
+from packaging.requirements import Requirement
 
-REQUIRED = (
-    "aiohttp",
-    "cryptography",
-    "grpcio",
-    "msgspec",
-    "numpy",
-    "prometheus_client",
-    "protobuf",
-    "pyyaml",
-)
-"""What the extra `cluster` brings: an image has what is named, and what that requires."""
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+REQUIRED = tuple(Requirement(text).name for text in PROJECT["optional-dependencies"]["cluster"])
+"""An image has what is named, and what that requires."""
 
 IMAGE = "cotenant.dev/cotenant:0.1.0"
 BUILT = "COTENANT_IMAGE"
