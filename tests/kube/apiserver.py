@@ -40,7 +40,7 @@ _prctl = ctypes.CDLL(None).prctl
 _PR_SET_PDEATHSIG = 1
 
 
-def _end_with_the_tests() -> None:
+def end_with_the_tests() -> None:
     """However they end: nobody tidies up after a kill -9."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -66,7 +66,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_end_with_the_tests,
+                preexec_fn=end_with_the_tests,
             )
 
     def wait(self) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from kube.apiserver import end_with_the_tests
 
 from cotenant.kube.resources import LEASES
 
@@ -23,7 +24,8 @@ PROGRAM = Path(__file__).with_name("candidate.py")
 class Candidate:
     def __init__(self, config, namespace, log):
         self.log = log
-        self.process = subprocess.Popen([sys.executable, PROGRAM, config, namespace, log])
+        command = [sys.executable, PROGRAM, config, namespace, log]
+        self.process = subprocess.Popen(command, preexec_fn=end_with_the_tests)
 
     def lines(self):
         """(moment, whether it led, term); a line that is being written is left out."""
