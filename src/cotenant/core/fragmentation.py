@@ -12,13 +12,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import wraps
 from itertools import accumulate
+from typing import Concatenate, ParamSpec, TypeVar
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.ledger import Room
 
-Typical = Sequence[tuple[float, Demand]]
-"""The demands that are likely to come, with their weights. Whole numbers as weights keep ties exact."""
+P = ParamSpec("P")
+T = TypeVar("T")
+Typical = tuple[tuple[float, Demand], ...]
+"""The demands that are likely to come, with their weights; none of them names certain cards. Whole numbers as
+weights keep ties exact.
+"""
 
 DEFAULT_TYPICAL: Typical = (
     (2, Demand(Memory(percent=Fraction(25, 2)))),
@@ -86,18 +92,23 @@ class Plain:
         return free * (self.sums[-1] - self.sums[bisect_right(self.needs, free)])
 
 
-_sorted: tuple[Typical, tuple[Plain, Typical]] = (), (Plain((), (0,)), ())
+def remembers_the_last(work: Callable[Concatenate[Typical, P], T]) -> Callable[Concatenate[Typical, P], T]:
+    """What is typical changes seldom and is asked about at every placement."""
+    last: tuple[Typical, object, T] | None = None
+
+    @wraps(work)
+    def answer(typical: Typical, /, *more: P.args, **named: P.kwargs) -> T:
+        nonlocal last
+        if last is None or last[0] is not typical or last[1] != (more, named):
+            last = typical, (more, named), work(typical, *more, **named)
+        return last[2]
+
+    return answer
 
 
+@remembers_the_last
 def by_size(typical: Typical) -> tuple[Plain, Typical]:
-    """The plain ones, and the others. The last answer is remembered: it is asked for every placement."""
-    global _sorted  # noqa: PLW0603
-    if _sorted[0] is not typical:
-        _sorted = typical, _by_size(typical)
-    return _sorted[1]
-
-
-def _by_size(typical: Typical) -> tuple[Plain, Typical]:
+    """The plain ones, and the others."""
     sizes = [(kind.plain, weight, kind) for weight, kind in typical]
     plain = sorted((size, weight) for size, weight, _ in sizes if size is not None)
     sums = accumulate((weight for _, weight in plain), initial=0)

@@ -37,7 +37,7 @@ class Link(asyncio.Protocol):
         self._ended = False
         self._framed = False
         """Whether the answer says where it ends; otherwise it ends with the connection."""
-        self._kept = False
+        self._reusable = False
         """Whether the server will hear another request after this answer."""
         self._pieces: list[bytes] = []
         self._unread = 0
@@ -48,7 +48,7 @@ class Link(asyncio.Protocol):
     def ask(self, request: bytes) -> None:
         """From here on the server may have the request, whatever happens to the connection."""
         self.status, self.headers = 0, {}
-        self._under_way, self._ended, self._framed, self._kept = True, False, False, False
+        self._under_way, self._ended, self._framed, self._reusable = True, False, False, False
         self._pieces, self._unread = [], 0
         if self._transport is not None:
             self._transport.write(request)
@@ -75,7 +75,7 @@ class Link(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Whether it may be asked again."""
-        return self._ended and self._kept and self.connected
+        return self._ended and self._reusable and self.connected
 
     @property
     def connected(self) -> bool:
@@ -147,7 +147,7 @@ class Link(asyncio.Protocol):
         if self.status:
             self._under_way, self._ended = False, True
             self._framed = True
-            self._kept = self._parser.should_keep_alive()
+            self._reusable = self._parser.should_keep_alive()
 
 
 class Wire:

@@ -30,13 +30,13 @@ _AT_A_TIME = 1024
 def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
     """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
     result = np.zeros(len(rows), np.int64)
-    known = None if rows.min(initial=0) >= 0 else np.flatnonzero(rows >= 0)
-    there = rows if known is None else rows[known]
-    if len(there) and demands:
+    known = np.flatnonzero(rows >= 0)
+    if len(known) and demands:
+        there = rows[known]
         keys = _all_keys(fleet.matrix, fleet.typical, demands, there, fleet.held_places(uid))
         order = _in_order(keys, there)
-        order = order[: np.count_nonzero(keys[0] != NOWHERE)]
-        result[order if known is None else known[order]] = by_rank(len(order))
+        order = known[order[: np.count_nonzero(keys[0] != NOWHERE)]]
+        result[order] = by_rank(len(order))
     return result
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.core.fragmentation import Typical, by_size
+from cotenant.core.fragmentation import Typical, by_size, remembers_the_last
 from cotenant.kube.scheduling.filling import Filling
-from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Percents, Window
+from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
 from cotenant.kube.scheduling.wants import Want, how_many, want
 
 _SAFE = 2**62
@@ -50,19 +50,11 @@ class Likely:
         return coarse
 
 
-_last: tuple[Typical, int, Likely] = (), 0, Likely((), 1, np.zeros(0, np.int64), np.zeros(1, np.int64), ())
-
-
-def likely(typical: Typical, matrix: Matrix) -> Likely:
-    """It is remembered: what is typical changes seldom, and is asked about all the time."""
-    global _last  # noqa: PLW0603
-    if _last[0] is not typical or _last[1] != matrix.most:
-        _last = typical, matrix.most, _likely(typical, matrix.most)
-    return _last[2]
-
-
-def _likely(typical: Typical, most: int) -> Likely:
-    """Whole numbers while they are small enough to be exact, floats otherwise. `most` bytes has a node."""
+@remembers_the_last
+def likely(typical: Typical, most: int) -> Likely:
+    """Whole numbers while they are small enough to be exact, floats otherwise. No node has more than `most`
+    bytes.
+    """
     weights = [weight for weight, _ in typical]
     exact = all(float(weight).is_integer() for weight in weights)
     if exact:
@@ -85,7 +77,7 @@ def increase_by_card(window: Window, part: Want, after: Bytes, typical: Typical)
     matter. That is most demands, and what takes the time here.
     """
     free = window.free
-    chances = likely(typical, window.matrix)
+    chances = likely(typical, window.matrix.most)
     increase = chances.lost(after) - chances.lost(free)
     for weight, demand in chances.others:
         kind = want(demand, window)
@@ -116,7 +108,7 @@ def _more_lost(kind: Want, free: Bytes, after: Bytes, fit: Bools, still: Bools |
 
 def increase_by_node(window: Window, filling: Filling, typical: Typical) -> Bytes:
     """For each node: the coarse increase by all that was put on it."""
-    chances = likely(typical, window.matrix)
+    chances = likely(typical, window.matrix.most)
     increase = chances.nothing((window.width,))
     for weight, demand in chances.kinds:
         kind = want(demand, window)
