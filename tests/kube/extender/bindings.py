@@ -1,6 +1,5 @@
 """A node, pods that are to be bound to it, and what must be true afterwards."""
 
-from kube import virtual_time
 from kube.extender.world import (
     World,
     node_json,
@@ -41,7 +40,3 @@ def neither_bound_nor_charged(at: World, name: str = "a") -> None:
     assert at.charged() == {}
     assert ("web", name) not in at.api.objects or at.api.truth(name).spec.node_name == ""
     nothing_is_under_way(at)
-
-
-def run(main):
-    return virtual_time.run(main)

@@ -8,7 +8,6 @@ from kube.extender.bindings import (
     bound_and_charged,
     neither_bound_nor_charged,
     nothing_is_under_way,
-    run,
     touch,
     world,
 )
@@ -22,6 +21,7 @@ from kube.extender.world import (
     pod_json,
     refused,
 )
+from kube.virtual_time import run
 
 from cotenant.core.errors import BadInput, CotenantError, NoRoom
 from cotenant.dialects import names

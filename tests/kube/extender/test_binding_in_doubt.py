@@ -7,14 +7,15 @@ from kube.extender.bindings import (
     bound_and_charged,
     neither_bound_nor_charged,
     nothing_is_under_way,
-    run,
     world,
 )
 from kube.extender.world import (
     lost,
     pod_json,
     refused,
+    withheld,
 )
+from kube.virtual_time import run
 
 from cotenant.dialects import names
 from cotenant.kube.errors import Conflict, Unreachable
@@ -53,12 +54,7 @@ def test_a_request_that_arrives_late_fails_by_the_fence():
     async def main():
         at = world()
         late = []
-
-        async def fate(api, act):
-            late.append(act)
-            raise Unreachable("not in time", uncertain=True)
-
-        at.api.fates["bind"] = [fate]
+        at.api.fates["bind"] = [withheld(late)]
         with pytest.raises(Unreachable):
             await at.bind("a")
         await at.settled()
@@ -74,15 +70,11 @@ def test_a_request_that_arrives_before_the_fence_is_found_bound():
         at = world()
         late = []
 
-        async def fate(api, act):
-            late.append(act)
-            raise Unreachable("not in time", uncertain=True)
-
         async def arrives(api, act):
             late[0]()
             act()
 
-        at.api.fates |= {"bind": [fate], "patch": [arrives]}
+        at.api.fates |= {"bind": [withheld(late)], "patch": [arrives]}
         at.api.at_once = False
         with pytest.raises(Unreachable):
             await at.bind("a")

@@ -3,7 +3,8 @@
 import asyncio
 from collections import Counter
 
-from kube.extender.urgent import called, cluster, evicted, fragmented, run, runs, tries, waits
+from kube.extender.line_scene import called, run
+from kube.extender.urgent import cluster, evicted, fragmented, runs, tries, waits
 from kube.extender.world import MEMORY, lost, node_json, pod_json, refused
 
 from cotenant.dialects import names

@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import pytest
-from kube.extender.urgent import called, cluster, evicted, fragmented, run, runs, stamp, told, tries, waits
+from kube.extender.line_scene import called, run
+from kube.extender.urgent import cluster, evicted, fragmented, runs, stamp, told, tries, waits
 from kube.extender.world import MEMORY, node_json, pod_json
 
 from cotenant.dialects import names

@@ -4,16 +4,11 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
-from kube import virtual_time
 from kube.extender.world import World, node_json, pod_json
 
 from cotenant.dialects import names
 from cotenant.kube.extender.messages import Args
 from cotenant.kube.settings import Line
-
-
-def run(main):
-    return virtual_time.run(main())
 
 
 def stamp(seconds: float) -> str:
@@ -58,10 +53,6 @@ async def waits(at: World, name: str, memory: str | None = "12Gi", *nodes: str, 
 
 def evicted(at: World) -> list[str]:
     return [name for verb, name in at.api.asked if verb == "evict"]
-
-
-def called(at: World) -> list[str]:
-    return [name for verb, name in at.api.asked if verb == "patch"]
 
 
 def told(at: World, reason: str) -> list[str]:

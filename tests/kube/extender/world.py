@@ -257,6 +257,16 @@ def lost(*, before: bool = False) -> Fate:
     return fate
 
 
+def withheld(by: list[Callable[[], object]]) -> Fate:
+    """No answer: it lies in a buffer, and arrives when somebody does what is found there."""
+
+    async def fate(api, act):
+        by.append(act)
+        raise Unreachable("not in time", uncertain=True)
+
+    return fate
+
+
 def after(do: Callable[[Api], None]) -> Fate:
     """Something happens just before it is carried out."""
 
