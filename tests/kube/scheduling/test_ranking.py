@@ -90,6 +90,15 @@ def test_weights_too_large_for_whole_numbers_still_rank() -> None:
     assert scored(fleet, gib(1)) == {"used": 10, "free": 9}
 
 
+def test_weights_too_large_for_whole_numbers_still_count() -> None:
+    """Best fit would take the smaller card, which then is of no use to those who want one whole."""
+    fleet = Fleet(typical=((2**40, Demand(whole=1)), (2.5, gib(1))))
+    fleet.set_node("used", [GPU("a", 0, "X", 2**60)], {})
+    fleet.set_node("free", [GPU("b", 0, "X", 2**59)], {})
+    fleet.charge("used", granted("p", Share("a", 1)))
+    assert scored(fleet, gib(1)) == {"used": 10, "free": 9}
+
+
 def single_key(
     ledger: Ledger, demand: Demand, typical: Typical, closed: set[str]
 ) -> tuple[float, ...] | None:

@@ -42,10 +42,11 @@ def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDA
 
 @lru_cache(maxsize=64)
 def by_rank(count: int) -> NDArray[np.int64]:
-    """10, then 9 down to 0 in even steps. Not to be changed."""
+    """10, then 9 down to 0 in even steps."""
     result = np.full(count, BEST, np.int64)
     if count > 1:
         result[1:] = 9 - np.arange(count - 1) * 10 // (count - 1)
+    result.flags.writeable = False
     return result
 
 

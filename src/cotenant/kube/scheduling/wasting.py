@@ -62,6 +62,8 @@ def likely(typical: Typical, most: int) -> Likely:
         common = math.gcd(*whole) or 1
         weights = [weight // common for weight in whole]
         exact = 20 * max(1, sum(weights)) * most < _SAFE
+    if not exact:
+        weights = [float(weight) for weight in weights]
     dtype = np.int64 if exact else np.float64
     kinds = tuple(zip(weights, (demand for _, demand in typical), strict=True))
     plain, others = by_size(kinds)
