@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-KUBERNETES = ("1.37.1", "1.34.4")
+KUBERNETES = ("1.37.1", "1.36.4", "1.35.4")
 CONTAINERD = "2.3.7"
 RUNC = "1.5.2"
 HELM = "3.21.4"
