@@ -15,8 +15,8 @@ help:  ## list these targets
 run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulated cards
 	$(BIN)/cotenant demo
 
-ON_API_SERVER := tests/kube/test_api_access.py tests/kube/test_api_lease.py tests/kube/test_api_verbs.py \
-  tests/kube/test_api_watching.py tests/kube/test_mutation_on_api_server.py
+ON_API_SERVER := tests/kube/api/test_api_access.py tests/kube/api/test_api_lease.py tests/kube/api/test_api_verbs.py \
+  tests/kube/api/test_api_watching.py tests/kube/admission/test_mutation_on_api_server.py
 
 test: quick cluster  ## all tests: quick ones first, then those on a real Kubernetes
 

@@ -37,11 +37,11 @@ from cluster.testbed.controlplane import ControlPlane  # noqa: E402
 from cotenant.core.grant import Share  # noqa: E402
 from cotenant.dialects import names  # noqa: E402
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant  # noqa: E402
-from cotenant.kube.client import Client, Selection  # noqa: E402
-from cotenant.kube.kubeconfig import read  # noqa: E402
-from cotenant.kube.patches import Guard  # noqa: E402
-from cotenant.kube.resources import PODS  # noqa: E402
-from cotenant.kube.settings_file import read_settings  # noqa: E402
+from cotenant.kube.api.auth.kubeconfig import read  # noqa: E402
+from cotenant.kube.api.client import Client, Selection  # noqa: E402
+from cotenant.kube.api.patches import Guard  # noqa: E402
+from cotenant.kube.api.resources import PODS  # noqa: E402
+from cotenant.settings.loading import read_settings  # noqa: E402
 
 CARDS = 8
 CARD = 80 * GIB

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 
 MIB, GIB = 1 << 20, 1 << 30
 COTENANT = str(Path(sys.executable).with_name("cotenant"))

@@ -24,8 +24,8 @@ from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.explaining import why
-from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.opening import Opening, opening_on
 from cotenant.kube.scheduling.placing import place_pod
 from cotenant.kube.scheduling.ranking import scores
@@ -49,30 +49,32 @@ def cards(node: int) -> list[GPU]:
     return [GPU(f"GPU-{node:06}-{at}", at, model, size * GI) for at in range(CARDS)]
 
 
-def build(nodes: int, pods: int, chance: random.Random) -> Fleet:
-    fleet = Fleet()
+def build(nodes: int, pods: int, chance: random.Random) -> ClusterLedger:
+    cluster = ClusterLedger()
     for node in range(nodes):
-        fleet.set_node(f"node-{node:06}", cards(node), {})
+        cluster.set_node(f"node-{node:06}", cards(node), {})
     for pod in range(pods):
         node = pod % nodes
         size = chance.choice(SIZES) * GI
         gpu = max(
-            fleet.gpus(f"node-{node:06}"), key=lambda gpu: fleet.ledger(f"node-{node:06}").free(gpu.uuid)
+            cluster.gpus(f"node-{node:06}"), key=lambda gpu: cluster.ledger(f"node-{node:06}").free(gpu.uuid)
         )
         grant = PodGrant(f"pod-{pod}", (SlotGrant("main", (Share(gpu.uuid, size),)),))
-        fleet.load(f"node-{node:06}", grant)
-    fleet.take_gained()
-    return fleet
+        cluster.load(f"node-{node:06}", grant)
+    cluster.take_gained()
+    return cluster
 
 
-def fill_up(fleet: Fleet) -> None:
+def fill_up(cluster: ClusterLedger) -> None:
     """Leave less than a gigabyte on every card, as in a cluster that pods wait for."""
-    for node in fleet.nodes:
-        for gpu in fleet.gpus(node):
-            left = fleet.ledger(node).free(gpu.uuid) - GI // 2
+    for node in cluster.nodes:
+        for gpu in cluster.gpus(node):
+            left = cluster.ledger(node).free(gpu.uuid) - GI // 2
             if left > 0:
-                fleet.load(node, PodGrant(f"fill-{gpu.uuid}", (SlotGrant("main", (Share(gpu.uuid, left),)),)))
-    fleet.take_gained()
+                cluster.load(
+                    node, PodGrant(f"fill-{gpu.uuid}", (SlotGrant("main", (Share(gpu.uuid, left),)),))
+                )
+    cluster.take_gained()
 
 
 def measure(what: str, promised_ms: float | None, once: Callable[[int], object], rounds: int = 200) -> bool:
@@ -90,117 +92,123 @@ def measure(what: str, promised_ms: float | None, once: Callable[[int], object],
     return kept
 
 
-def questions(fleet: Fleet, names: list[str]) -> bool:
-    rows = fleet.rows(names)
+def questions(cluster: ClusterLedger, names: list[str]) -> bool:
+    rows = cluster.rows(names)
     quarter = rows[::4].copy()
     multi = [gib(4), gib(2), gib(1)]
     wish = replace(gib(4), models=("A100",))
-    kept = measure("rows of all names", None, lambda _: fleet.rows(names))
-    kept &= measure("scan, memory on one card", 0.3, lambda _: scan(fleet, "x", [gib(4)], rows))
-    kept &= measure("scan, more than is free anywhere", 1, lambda _: scan(fleet, "x", [gib(79)], rows))
-    kept &= measure("scan, wish for a model", 1, lambda _: scan(fleet, "x", [wish], rows))
-    kept &= measure("scan, two whole cards", 1, lambda _: scan(fleet, "x", [Demand(whole=2)], rows))
-    kept &= measure("scan, pod of three containers", None, lambda _: scan(fleet, "x", multi, rows))
-    kept &= measure("scan, a quarter of the nodes", 1, lambda _: scan(fleet, "x", [gib(4)], quarter))
-    kept &= measure("the same asked of one ledger after another", None, lambda _: by_loop(fleet, gib(4)), 10)
-    cards_first = np.ascontiguousarray(fleet.matrix.free[:, : len(names)])
+    kept = measure("rows of all names", None, lambda _: cluster.rows(names))
+    kept &= measure("scan, memory on one card", 0.3, lambda _: scan(cluster, "x", [gib(4)], rows))
+    kept &= measure("scan, more than is free anywhere", 1, lambda _: scan(cluster, "x", [gib(79)], rows))
+    kept &= measure("scan, wish for a model", 1, lambda _: scan(cluster, "x", [wish], rows))
+    kept &= measure("scan, two whole cards", 1, lambda _: scan(cluster, "x", [Demand(whole=2)], rows))
+    kept &= measure("scan, pod of three containers", None, lambda _: scan(cluster, "x", multi, rows))
+    kept &= measure("scan, a quarter of the nodes", 1, lambda _: scan(cluster, "x", [gib(4)], quarter))
+    kept &= measure(
+        "the same asked of one ledger after another", None, lambda _: by_loop(cluster, gib(4)), 10
+    )
+    cards_first = np.ascontiguousarray(cluster.matrix.free[:, : len(names)])
     nodes_first = np.ascontiguousarray(cards_first.T)
     kept &= measure("min over a node's cards, cards first in memory", None, lambda _: cards_first.min(axis=0))
     kept &= measure("min over a node's cards, nodes first in memory", None, lambda _: nodes_first.min(axis=1))
     for placement, promised in (("frag", 5), ("binpack", 5), ("spread", 5)):
         asked = [gib(4, placement)]
-        kept &= measure(f"scores, {placement}", promised, lambda _, d=asked: scores(fleet, "x", d, rows), 50)
+        kept &= measure(
+            f"scores, {placement}", promised, lambda _, d=asked: scores(cluster, "x", d, rows), 50
+        )
     kept &= measure(
-        "scores, frag, four whole cards", None, lambda _: scores(fleet, "x", [Demand(whole=4)], rows), 50
+        "scores, frag, four whole cards", None, lambda _: scores(cluster, "x", [Demand(whole=4)], rows), 50
     )
-    kept &= measure("scores, frag, three containers", None, lambda _: scores(fleet, "x", multi, rows), 50)
-    fit = int((scan(fleet, "x", [gib(4)], rows) == Verdict.FITS).sum())
+    kept &= measure("scores, frag, three containers", None, lambda _: scores(cluster, "x", multi, rows), 50)
+    fit = int((scan(cluster, "x", [gib(4)], rows) == Verdict.FITS).sum())
     print(f"  ({fit} of {len(rows)} nodes have room for 4Gi)")
     return kept
 
 
-def by_loop(fleet: Fleet, demand: Demand) -> list[bool]:
-    return [any(room.fits(demand) for room in fleet.ledger(node).room()) for node in fleet.nodes]
+def by_loop(cluster: ClusterLedger, demand: Demand) -> list[bool]:
+    return [any(room.fits(demand) for room in cluster.ledger(node).room()) for node in cluster.nodes]
 
 
-def changes(fleet: Fleet, names: list[str]) -> bool:
+def changes(cluster: ClusterLedger, names: list[str]) -> bool:
     again = [(name, cards(node), {}) for node, name in enumerate(names)]
-    same = [(name, fleet.gpus(name), {}) for name in names]
+    same = [(name, cluster.gpus(name), {}) for name in names]
     slots = [SlotDemand("main", 0, gib(1), ())]
 
     def charge_and_release(number: int) -> None:
         name = names[number % len(names)]
-        uuid = fleet.gpus(name)[number % CARDS].uuid
-        fleet.charge(name, PodGrant("new", (SlotGrant("main", (Share(uuid, 1),)),)))
-        fleet.release("new")
+        uuid = cluster.gpus(name)[number % CARDS].uuid
+        cluster.charge(name, PodGrant("new", (SlotGrant("main", (Share(uuid, 1),)),)))
+        cluster.release("new")
 
     kept = measure(
-        "set_node, the same cards again", 0.005, lambda n: fleet.set_node(*again[n % len(again)]), 2000
+        "set_node, the same cards again", 0.005, lambda n: cluster.set_node(*again[n % len(again)]), 2000
     )
     kept &= measure(
-        "set_node, the very same objects", 0.002, lambda n: fleet.set_node(*same[n % len(same)]), 2000
+        "set_node, the very same objects", 0.002, lambda n: cluster.set_node(*same[n % len(same)]), 2000
     )
     kept &= measure("charge and release", 0.1, charge_and_release, 2000)
     kept &= measure(
-        "place a pod on one node", None, lambda n: place_pod(fleet, names[n % len(names)], "x", slots)
+        "place a pod on one node", None, lambda n: place_pod(cluster, names[n % len(names)], "x", slots)
     )
-    fleet.take_gained()
+    cluster.take_gained()
     return kept
 
 
-def line(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
+def line(cluster: ClusterLedger, names: list[str], chance: random.Random) -> bool:
     """The cluster is full by now."""
     mixed = [
         Waiting(f"w{at}", (gib(chance.choice(SIZES)),), chance.choice((0, 0, 10)), float(at))
         for at in range(1000)
     ]
     different = [Waiting(f"w{at}", (gib(1 + at / 100),), 0, float(at)) for at in range(1000)]
-    gained = fleet.rows(names[5:6])
+    gained = cluster.rows(names[5:6])
     kept = measure(
-        "serve, 1,000 wait, a row gained, none fits", 20, lambda _: serve(fleet, mixed, 0, 60, gained), 30
+        "serve, 1,000 wait, a row gained, none fits", 20, lambda _: serve(cluster, mixed, 0, 60, gained), 30
     )
-    fleet.release(fleet.pods_on(names[5])[0])
+    cluster.release(cluster.pods_on(names[5])[0])
     kept &= measure(
-        "serve, 1,000 wait, a row with room", 20, lambda _: serve(fleet, mixed, 0, 60, gained), 30
+        "serve, 1,000 wait, a row with room", 20, lambda _: serve(cluster, mixed, 0, 60, gained), 30
     )
-    kept &= measure("serve, all demands different", 20, lambda _: serve(fleet, different, 0, 60, gained), 30)
-    kept &= measure("serve, all nodes, none overdue", None, lambda _: serve(fleet, mixed, 0, 60), 10)
     kept &= measure(
-        "serve, all nodes, all overdue, no holds yet", None, lambda _: serve(fleet, mixed, 5000, 60), 3
+        "serve, all demands different", 20, lambda _: serve(cluster, different, 0, 60, gained), 30
     )
-    for uid, (node, held) in serve(fleet, mixed, 5000, 60).holds.items():
-        fleet.hold(uid, node, held)
-    print(f"  ({len(fleet.holds())} of them hold cards now)")
+    kept &= measure("serve, all nodes, none overdue", None, lambda _: serve(cluster, mixed, 0, 60), 10)
     kept &= measure(
-        "serve, a row gained, all hold cards", 20, lambda _: serve(fleet, mixed, 5000, 60, gained), 30
+        "serve, all nodes, all overdue, no holds yet", None, lambda _: serve(cluster, mixed, 5000, 60), 3
     )
-    kept &= measure("serve, all nodes, all hold cards", None, lambda _: serve(fleet, mixed, 5000, 60), 5)
-    rows = fleet.rows(names)
-    kept &= measure("scan with holds", 1, lambda _: scan(fleet, "x", [gib(4)], rows))
-    kept &= measure("why a pod waits", None, lambda _: why(fleet, "x", [gib(14)], rows), 30)
+    for uid, (node, held) in serve(cluster, mixed, 5000, 60).holds.items():
+        cluster.hold(uid, node, held)
+    print(f"  ({len(cluster.holds())} of them hold cards now)")
+    kept &= measure(
+        "serve, a row gained, all hold cards", 20, lambda _: serve(cluster, mixed, 5000, 60, gained), 30
+    )
+    kept &= measure("serve, all nodes, all hold cards", None, lambda _: serve(cluster, mixed, 5000, 60), 5)
+    rows = cluster.rows(names)
+    kept &= measure("scan with holds", 1, lambda _: scan(cluster, "x", [gib(4)], rows))
+    kept &= measure("why a pod waits", None, lambda _: why(cluster, "x", [gib(14)], rows), 30)
     candidates = {
-        name: [Candidate(uid, at % 2, at) for at, uid in enumerate(fleet.pods_on(name))] for name in names
+        name: [Candidate(uid, at % 2, at) for at, uid in enumerate(cluster.pods_on(name))] for name in names
     }
     kept &= measure(
         "victims on one node",
         None,
-        lambda n: victims(fleet, names[n], "x", [gib(12)], candidates[names[n]], behind=fleet.holds()),
+        lambda n: victims(cluster, names[n], "x", [gib(12)], candidates[names[n]], behind=cluster.holds()),
     )
     return kept
 
 
-def opening(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
+def opening(cluster: ClusterLedger, names: list[str], chance: random.Random) -> bool:
     """What it takes to find whom to evict, in the pieces between which others are answered."""
-    ranks = {uid: chance.choice((0, 5, 10)) for uid in fleet.pods}
+    ranks = {uid: chance.choice((0, 5, 10)) for uid in cluster.pods}
 
     def read(some: list[str]) -> Tenants:
-        tenants = Tenants(fleet)
+        tenants = Tenants(cluster)
         for name in some:
             tenants.add(name, ranks.__getitem__)
         tenants.done()
         return tenants
 
-    tenants, rows = read(names), fleet.rows(names)
+    tenants, rows = read(names), cluster.rows(names)
     kept = measure("openings: read the pods of 100 nodes", 10, lambda _: read(names[:100]))
     for what, asked in (("", [gib(14)]), (", three containers", [gib(14), gib(12), gib(9)])):
         ask = f"openings: which nodes could be opened{what}"
@@ -208,12 +216,12 @@ def opening(fleet: Fleet, names: list[str], chance: random.Random) -> bool:
 
     def on_one(number: int, asked: Sequence[Demand]) -> Opening | None:
         name = names[number % len(names)]
-        candidates = [Candidate(uid, ranks[uid], 0.0) for uid in fleet.pods_on(name)]
-        return opening_on(fleet, name, "x", asked, candidates, (), ())
+        candidates = [Candidate(uid, ranks[uid], 0.0) for uid in cluster.pods_on(name)]
+        return opening_on(cluster, name, "x", asked, candidates, (), ())
 
     kept &= measure("openings: whom on one node", 10, lambda n: on_one(n, [gib(14)]))
     kept &= measure("openings: whom, for four whole cards", 10, lambda n: on_one(n, [Demand(whole=4)]))
-    crowd = Fleet()
+    crowd = ClusterLedger()
     crowd.set_node("crowd", [GPU(f"c{at}", at, "A100", 80 * GI) for at in range(CARDS)], {})
     for at in range(128 * CARDS):
         share = Share(f"c{at % CARDS}", 5 * GI // 8)
@@ -237,17 +245,17 @@ def main() -> int:
     chance = random.Random(7)
     names = [f"node-{node:06}" for node in range(options.nodes)]
     tracemalloc.start()
-    fleet = build(options.nodes, options.pods, chance)
+    cluster = build(options.nodes, options.pods, chance)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     print(f"{options.nodes} nodes x {CARDS} cards, {options.pods} pods, numpy {np.__version__}")
     print(f"memory of the ledger, cards and grants included: {held / 2**20:.0f} MB")
     print(f"{'ms':58} {'median':>9} {'p99':>9}")
-    kept = questions(fleet, names)
-    kept &= changes(fleet, names)
-    fill_up(fleet)
-    kept &= opening(fleet, names, chance)
-    kept &= line(fleet, names, chance)
+    kept = questions(cluster, names)
+    kept &= changes(cluster, names)
+    fill_up(cluster)
+    kept &= opening(cluster, names, chance)
+    kept &= line(cluster, names, chance)
     return 0 if kept else 1
 
 

@@ -15,7 +15,8 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from cotenant.hardware import libraries, slots, standin
+from cotenant.hardware import libraries, slots
+from cotenant.hardware.standin import driver as standin
 
 HERE = Path(__file__).resolve().parent
 GIB = 1 << 30

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from cotenant.kube.settings import Duration, Range, Settings
-from cotenant.kube.settings_reference import explanations
+from cotenant.settings.reference import explanations
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "cotenant"

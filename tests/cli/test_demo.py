@@ -15,7 +15,7 @@ import pytest
 from cotenant.core.errors import BadInput
 from cotenant.demo.stage import Broken, Stage, stage
 from cotenant.demo.story import SPEC, Story
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 
 DEMO = [sys.executable, "-m", "cotenant.cli.main", "demo"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.demo import worker
 from cotenant.hardware import libraries
-from cotenant.hardware.standin import StandIn
+from cotenant.hardware.standin.driver import StandIn
 from cotenant.local import home
 
 

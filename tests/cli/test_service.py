@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.cli import main
 from cotenant.kube.settings import Settings
-from cotenant.kube.settings_file import load_settings, read_settings
+from cotenant.settings.loading import load_settings, read_settings
 
 KUBECONFIG = """
 apiVersion: v1

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.demo import worker
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 from cotenant.local import home
 
 TOP = [sys.executable, "-m", "cotenant.cli.main", "top"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 
 GIB, MIB = 1 << 30, 1 << 20
 COTENANT = str(Path(sys.executable).with_name("cotenant"))

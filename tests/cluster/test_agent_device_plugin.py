@@ -16,7 +16,7 @@ from cluster.testbed.cluster import Cluster
 
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import SlotGrant
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from cluster.testbed.cluster import Cluster
 from cluster.testbed.component import Component, answers
 from cluster.testbed.controlplane import ControlPlane
 
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 
 GIB = 2**30
 MIB = 2**20

@@ -20,7 +20,7 @@ from cluster.testbed.controlplane import ControlPlane
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.settings import Settings
-from cotenant.kube.settings_file import read_settings
+from cotenant.settings.loading import read_settings
 
 ROOT = chart.CHART.parents[1]
 DIALECTS = [

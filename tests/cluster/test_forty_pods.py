@@ -14,7 +14,7 @@ from cluster.cotenant.tenants import account, mismatches, told
 from cluster.testbed.api import Object
 from cluster.testbed.cluster import Cluster
 
-from cotenant.hardware.standin import StandIn
+from cotenant.hardware.standin.driver import StandIn
 
 SIZES = [1000 + 250 * step for step in range(20)]
 """MiB. Twice all of them fill two cards of 80 GiB to four fifths."""

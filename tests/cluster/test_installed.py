@@ -11,7 +11,7 @@ from cluster.cotenant.tenants import account, mismatches, told
 from cluster.testbed.api import Api, Object
 from cluster.testbed.cluster import Cluster
 
-from cotenant.hardware.standin import StandIn
+from cotenant.hardware.standin.driver import StandIn
 
 SIZES = [1000 + 250 * step for step in range(20)]
 """MiB."""

@@ -18,8 +18,8 @@ from cluster.cotenant.telling import telling
 from cluster.testbed.api import Api, Object
 from cluster.testbed.controlplane import ControlPlane
 
-from cotenant.kube import certificate_set
-from cotenant.kube.certificate_set import CertificateSet, Wanted
+from cotenant.kube.certificates import renewal
+from cotenant.kube.certificates.renewal import CertificateSet, Wanted
 
 pytestmark = pytest.mark.timeout(240)
 NODES = ("hollow-a", "hollow-b")
@@ -305,7 +305,7 @@ def test_certificates_that_have_expired_are_told_until_a_server_runs_and_renews_
 ):
     then = datetime.now(UTC) - timedelta(days=100)
     wanted = Wanted(("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
-    expired = certificate_set.to_data(certificate_set.renewed(CertificateSet(), wanted, then))
+    expired = renewal.to_data(renewal.renewed(CertificateSet(), wanted, then))
     cotenant.servers[0].kill()
     try:
         api.patch(f"{OWN}/secrets/cotenant-certificates", {"data": expired})

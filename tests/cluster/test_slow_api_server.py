@@ -16,7 +16,7 @@ from cluster.cotenant.stuttering import stuttering
 from cluster.testbed.api import Api
 from cluster.testbed.controlplane import ControlPlane
 
-from cotenant.kube.extender.binding import WITHIN
+from cotenant.kube.binding.binder import WITHIN
 
 pytestmark = pytest.mark.timeout(180)
 LATE = WITHIN + 2.0

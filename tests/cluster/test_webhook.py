@@ -28,7 +28,7 @@ from cryptography import x509
 from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
-from cotenant.kube.certificate_set import CertificateSet, Wanted, is_signed, renewed, to_data
+from cotenant.kube.certificates.renewal import CertificateSet, Wanted, is_signed, renewed, to_data
 
 MEMORY, SLOT = "cotenant.dev/gpu-memory", "cotenant.dev/gpu-slot"
 FORGED = {

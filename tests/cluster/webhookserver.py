@@ -19,10 +19,10 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from cotenant.kube import kubeconfig
 from cotenant.kube.admission.serving import webhook_app, webhook_runner
-from cotenant.kube.certificate_keeper import CertificateKeeper, KeeperTimes
-from cotenant.kube.client import Client
+from cotenant.kube.api.auth import kubeconfig
+from cotenant.kube.api.client import Client
+from cotenant.kube.certificates.keeper import CertificateKeeper, KeeperTimes
 from cotenant.kube.settings import Settings, Webhook
 
 

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from cotenant.core.gpu import GPU
-from cotenant.hardware import libraries, standin
+from cotenant.hardware import libraries
 from cotenant.hardware.nvml import CardReading, Readings, with_known
+from cotenant.hardware.standin import driver as standin
 
 GIB = 1 << 30
 

@@ -6,14 +6,14 @@ import copy
 import json
 from typing import Any
 
-from kube.pods import (
+from kube.builders import (
     applied,
 )
 
 from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.mutation import Mutation, mutate
+from cotenant.kube.admission.mutation import Mutation, mutate
 from cotenant.kube.settings import Admission
 
 ALL = Dialects(aliyun=Aliyun(unit="MiB"), nvidia=Nvidia(enabled=True))

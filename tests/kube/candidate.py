@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import TextIO
 
-from cotenant.kube import kubeconfig
-from cotenant.kube.client import Client
-from cotenant.kube.lease import Election, LeaseSettings
+from cotenant.kube.api.auth import kubeconfig
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.election import Election, LeaseSettings
 
 SETTINGS = {"duration": 4, "margin": 1.0, "renew_every": 0.8, "look_every": 0.5}
 

@@ -8,11 +8,11 @@ import pytest
 import pytest_asyncio
 from kube import apiserver
 
-from cotenant.kube import kubeconfig
-from cotenant.kube.client import Client
-from cotenant.kube.errors import NotFound
-from cotenant.kube.patches import Guard
-from cotenant.kube.resources import NAMESPACES, NODES, PODS
+from cotenant.kube.api.auth import kubeconfig
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import NotFound
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import NAMESPACES, NODES, PODS
 
 
 @pytest.fixture(scope="session")

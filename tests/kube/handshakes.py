@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ssl
 
-from cotenant.kube.certificates import Pair
-from cotenant.kube.tls import load_pair
+from cotenant.kube.api.auth.tls import load_pair
+from cotenant.kube.certificates.certificates import Pair
 
 
 def client(trusted: bytes, own: Pair | None = None) -> ssl.SSLContext:

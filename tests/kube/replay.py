@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from cotenant.kube.access import Access
-from cotenant.kube.client import Client
-from cotenant.kube.connection import ConnectionSettings
+from cotenant.kube.api.auth.access import Access
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.connection import ConnectionSettings
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = ConnectionSettings(connect=1.0, request=3.0, first_pause=0.01, longest_pause=0.05)

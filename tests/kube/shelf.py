@@ -16,12 +16,12 @@ from kube.handshakes import shake
 
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import NAME, webhook_configuration
-from cotenant.kube.certificate_keeper import CertificateKeeper, KeeperTimes
-from cotenant.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from cotenant.kube.resources import (
+from cotenant.kube.api.errors import AlreadyExists, Conflict, KubeError, NotFound
+from cotenant.kube.api.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from cotenant.kube.certificates.keeper import CertificateKeeper, KeeperTimes
 from cotenant.kube.settings import Settings
 
 SETTINGS = Settings(namespace="gpus")

@@ -16,7 +16,7 @@ from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.hardware import libraries
 from cotenant.hardware.nvml import CardReading, Readings
-from cotenant.hardware.standin import StandIn
+from cotenant.hardware.standin.driver import StandIn
 from cotenant.local import home
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now

@@ -6,7 +6,7 @@ import threading
 import time
 from pathlib import Path
 
-from cotenant.hardware.standin import StandIn
+from cotenant.hardware.standin.driver import StandIn
 
 
 def test_thirty_at_once_never_exceed_a_card(simulate):

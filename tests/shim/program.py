@@ -9,7 +9,8 @@ import sys
 from ctypes import byref, c_size_t, c_ulonglong, c_void_p
 from pathlib import Path
 
-from cotenant.hardware import slots, standin
+from cotenant.hardware import slots
+from cotenant.hardware.standin import driver as standin
 
 MIB, GIB = 1 << 20, 1 << 30
 OUT_OF_MEMORY, NOT_PERMITTED = 2, 800

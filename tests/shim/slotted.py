@@ -10,7 +10,8 @@ import textwrap
 import time
 from pathlib import Path
 
-from cotenant.hardware import libraries, slots, standin
+from cotenant.hardware import libraries, slots
+from cotenant.hardware.standin import driver as standin
 
 HERE = Path(__file__).resolve().parent
 MIB, GIB = 1 << 20, 1 << 30

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.hardware.standin import StandIn, create, environment, parse_spec
+from cotenant.hardware.standin.driver import StandIn, create, environment, parse_spec
 
 MIB = 2**20
 GIB = 2**30

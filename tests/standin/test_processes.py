@@ -193,7 +193,7 @@ def test_a_storm_of_allocations_and_kills_never_fills_a_card_beyond_its_memory(s
 
 DIE_LOCKED = """
 import ctypes, mmap, os
-from cotenant.hardware import standin_layout as layout
+from cotenant.hardware.standin import layout
 file = open(os.environ["COTENANT_STANDIN"], "r+b")
 state = layout.State.from_buffer(mmap.mmap(file.fileno(), 0))
 assert ctypes.CDLL(None).pthread_mutex_lock(ctypes.byref(state.card[0].lock)) == 0

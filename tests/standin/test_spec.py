@@ -7,9 +7,10 @@ import threading
 import pytest
 
 from cotenant.core.errors import BadInput, CotenantError
-from cotenant.hardware import libraries, standin_layout
-from cotenant.hardware.standin import StandIn, create, parse_spec
-from cotenant.hardware.standin_models import MODELS
+from cotenant.hardware import libraries
+from cotenant.hardware.standin import layout as standin_layout
+from cotenant.hardware.standin.driver import StandIn, create, parse_spec
+from cotenant.hardware.standin.models import MODELS
 
 GIB = 2**30
 

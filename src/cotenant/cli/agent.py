@@ -12,7 +12,7 @@ from cotenant.cli.compose import simulate_option
 from cotenant.cli.service import run_service, settings_option
 
 if TYPE_CHECKING:
-    from cotenant.kube.access import Access
+    from cotenant.kube.api.auth.access import Access
     from cotenant.kube.settings import Settings
 
 

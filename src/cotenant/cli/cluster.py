@@ -15,7 +15,7 @@ import click
 from cotenant.core.errors import BadInput, CotenantError
 
 if TYPE_CHECKING:
-    from cotenant.kube.client import Client
+    from cotenant.kube.api.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def _given_where(function: F, options: Callable[[F], F]) -> F:
 def require_libraries() -> None:
     """Whoever installed the program for one machine may have none of what a cluster takes."""
     try:
-        importlib.import_module("cotenant.kube.client")
+        importlib.import_module("cotenant.kube.api.client")
     except ModuleNotFoundError as error:
         raise CotenantError(
             f"{error.name} is missing: commands about a cluster need more than those about this machine: "
@@ -98,10 +98,10 @@ def require_libraries() -> None:
 def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
     """Do `work` with a client and the namespace that is meant."""
     require_libraries()
-    from cotenant.kube.client import Client
-    from cotenant.kube.connection import ConnectionSettings
-    from cotenant.kube.errors import KubeError
-    from cotenant.kube.kubeconfig import find
+    from cotenant.kube.api.auth.kubeconfig import find
+    from cotenant.kube.api.client import Client
+    from cotenant.kube.api.connection import ConnectionSettings
+    from cotenant.kube.api.errors import KubeError
 
     access = find(path=where.kubeconfig, context=where.context)
 
@@ -119,7 +119,7 @@ def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
 
 
 def _next_step(error: Exception, server: str) -> str:
-    from cotenant.kube import errors
+    from cotenant.kube.api import errors
 
     steps: dict[type[Exception], str] = {
         errors.Untrusted: f"{server} shows another certificate than the kubeconfig promises: take it anew",

@@ -68,7 +68,7 @@ def machine_of(simulate: str | None) -> Machine:
 
 
 def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
-    from cotenant.hardware import standin
+    from cotenant.hardware.standin import driver as standin
 
     if not place.standin.exists():  # its folder is this description's own, so it can be no other cards
         standin.create(place.standin, standin.parse_spec(spec))

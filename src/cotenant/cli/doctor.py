@@ -16,7 +16,7 @@ from cotenant.local.doctor import report, system
 from cotenant.local.doctor.finding import ERROR, Finding
 
 if TYPE_CHECKING:
-    from cotenant.kube.client import Client
+    from cotenant.kube.api.client import Client
     from cotenant.kube.operating.doctor import finding as of_cluster
 
     Outcome = report.Outcome | of_cluster.Outcome

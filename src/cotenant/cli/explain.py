@@ -12,8 +12,8 @@ from cotenant.cli.cluster import Where, ask, namespace_options, require_librarie
 from cotenant.cli.compose import output_option
 
 if TYPE_CHECKING:
-    from cotenant.kube.client import Client
-    from cotenant.kube.operating.explanation import Explanation
+    from cotenant.kube.api.client import Client
+    from cotenant.kube.operating.explain.explanation import Explanation
 
 _COLOURS = {"running": "green", "ended": "green", "not-gpu": "green", "refused": "red"}
 
@@ -39,16 +39,16 @@ def command(where: Where, pod: str | None, output: str) -> None:
     a smaller demand, a card that is drained, sick, or held for somebody ahead in the line.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     require_libraries()
-    from cotenant.kube.operating import asking
-    from cotenant.kube.operating.workloads import parse_asked
+    from cotenant.kube.operating.explain import gather
+    from cotenant.kube.operating.explain.workloads import parse_asked
 
     asked = None if pod is None else parse_asked(pod)
 
     async def work(client: Client, namespace: str) -> list[Explanation]:
         chosen = None if where.everywhere else namespace
         if asked is None:
-            return await asking.explain_line(client, chosen, time.time())
-        return await asking.explain(client, chosen, asked, time.time())
+            return await gather.explain_line(client, chosen, time.time())
+        return await gather.explain(client, chosen, asked, time.time())
 
     told = ask(where, work)
     if output == "json":

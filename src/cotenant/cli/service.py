@@ -17,7 +17,7 @@ import click
 from cotenant.core.errors import CotenantError
 
 if TYPE_CHECKING:
-    from cotenant.kube.access import Access
+    from cotenant.kube.api.auth.access import Access
     from cotenant.kube.settings import Settings
 
 log = logging.getLogger("cotenant")
@@ -32,8 +32,8 @@ settings_option = click.option(
 
 def run_service(file: Path | None, serve: Callable[[Settings, Access], Awaitable[None]]) -> None:
     """Serve until SIGTERM or SIGINT; a CotenantError ends it with its message."""
-    from cotenant.kube.kubeconfig import find
-    from cotenant.kube.settings_file import load_settings
+    from cotenant.kube.api.auth.kubeconfig import find
+    from cotenant.settings.loading import load_settings
 
     settings = load_settings(file, os.environ)
     logging.basicConfig(

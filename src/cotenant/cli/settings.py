@@ -11,6 +11,6 @@ def command() -> None:
 
     A setting may also be given in the environment: COTENANT__LINE__PATIENCE is `patience` in `[line]`.
     """
-    from cotenant.kube.settings_reference import settings_reference
+    from cotenant.settings.reference import settings_reference
 
     click.echo(settings_reference(), nl=False)

@@ -14,8 +14,8 @@ from cotenant.cli.compose import output_option
 from cotenant.core.errors import BadInput
 
 if TYPE_CHECKING:
-    from cotenant.kube.client import Client
-    from cotenant.kube.operating.reading import Seen
+    from cotenant.kube.api.client import Client
+    from cotenant.kube.operating.status.reading import Seen
 
 
 @click.command()
@@ -44,7 +44,7 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
         return _shown(seen, node, where.namespace, details=details, output=output)
 
     async def work(client: Client, _: str) -> None:
-        from cotenant.kube.operating.reading import read_all
+        from cotenant.kube.operating.status.reading import read_all
 
         if watch:
             await _follow(client, shown)
@@ -58,8 +58,8 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
 
 
 def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool, output: str) -> str:
-    from cotenant.kube.operating import inspect_table
-    from cotenant.kube.operating.census import one_node
+    from cotenant.kube.operating.status import inspect_table
+    from cotenant.kube.operating.status.census import one_node
 
     nodes = seen.census
     if node is not None:
@@ -86,7 +86,7 @@ def _document(nodes: Any, unit: str) -> dict[str, Any]:
 
 async def _follow(client: Client, shown: Any) -> None:
     """The API server tells of changes, so nothing is listed twice; at most one table a second."""
-    from cotenant.kube.operating.reading import follow
+    from cotenant.kube.operating.status.reading import follow
 
     before = None
     async for seen in follow(client):

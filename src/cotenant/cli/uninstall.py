@@ -11,7 +11,7 @@ from cotenant.cli.cluster import Where, ask, namespace_options
 from cotenant.cli.compose import output_option
 
 if TYPE_CHECKING:
-    from cotenant.kube.client import Client
+    from cotenant.kube.api.client import Client
     from cotenant.kube.operating.uninstalling import Removed
 
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.demo import worker
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 from cotenant.local import home
 from cotenant.local.environment import without_grant
 

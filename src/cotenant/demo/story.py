@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.units import format_bytes
 from cotenant.demo.stage import Actor, Stage, until
-from cotenant.hardware.standin import StandInCard
+from cotenant.hardware.standin.driver import StandInCard
 
 SPEC = "2x16GiB"
 PARTS = 16

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import Mode
-from cotenant.hardware.standin_spec import parse_spec
+from cotenant.hardware.standin.spec import parse_spec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotenant.hardware import mps
+from cotenant.hardware.enforcers import mps
 from cotenant.local.job import Job
 
 SHIM = "libcotenant.so"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cotenant.local import admission
+from cotenant.local import line
 from cotenant.local.machine import Machine
 
 
@@ -14,5 +14,5 @@ def rebuild(machine: Machine) -> Path | None:
     """
     with machine.store.locked():
         aside = machine.store.set_aside()
-    admission.settle(machine)
+    line.settle(machine)
     return aside

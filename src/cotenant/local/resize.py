@@ -15,7 +15,7 @@ from cotenant.core.errors import BadInput, NoRoom
 from cotenant.core.grant import Share
 from cotenant.core.units import Memory, format_apart
 from cotenant.hardware import slots
-from cotenant.local import admission, slot_folder
+from cotenant.local import line, slot_folder
 from cotenant.local.find import by_name
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
@@ -37,7 +37,7 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
             raise BadInput(f"{name} is still waiting: stop it and ask anew")
         if job.demand.memory is None:
             raise BadInput(f"{name} has whole cards: there is nothing to resize")
-        sight = admission.look(machine, list(books.jobs.values()), books.cards())
+        sight = line.look(machine, list(books.jobs.values()), books.cards())
         capacity = {reading.gpu.uuid: reading.gpu.memory for reading in sight.readings}
         demand = replace(job.demand, memory=memory)
         after = replace(
@@ -51,7 +51,7 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
         _lower(job, after, sight)
         books.jobs[job.id] = after
         books.once_committed.append(lambda: _publish(after))
-    admission.settle(machine)
+    line.settle(machine)
     return Resized(job, after)
 
 
@@ -65,7 +65,7 @@ def _share(share: Share, demand: Demand, capacity: dict[str, int]) -> Share:
     return replace(share, memory=demand.per_card(capacity.get(share.uuid, share.memory)))
 
 
-def _lower(before: Job, after: Job, sight: admission.Sight) -> None:
+def _lower(before: Job, after: Job, sight: line.Sight) -> None:
     """Let the limits sink where they do, and take that back if what is in use does not fit below them."""
     lower = {
         new.uuid: new.memory

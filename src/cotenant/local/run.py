@@ -16,8 +16,9 @@ from typing import NamedTuple
 from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, LedgerUnusable, NoRoom
 from cotenant.core.units import format_bytes
-from cotenant.hardware import mps, slots
-from cotenant.local import admission, environment, names, processes, program, slot_folder, start, supervise
+from cotenant.hardware import slots
+from cotenant.hardware.enforcers import mps
+from cotenant.local import environment, line, names, processes, program, slot_folder, start, supervise
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 
@@ -69,7 +70,7 @@ def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Ca
     os.close(held)  # from here on the command alone holds it
     code = supervise.supervise(gated.pid)
     try:
-        admission.settle(machine)
+        line.settle(machine)
     except CotenantError as error:
         tell(f"{error}. The command has ended; its room is free when the next command looks")
     return code
@@ -112,7 +113,7 @@ def _warn(machine: Machine, job: Job, found: program.Program, tell: Callable[[st
 
 
 def _granted(machine: Machine, job: Job, request: Request, tell: Callable[[str], None]) -> Job:
-    joined = admission.join(machine, job, wait=request.wait, rename=request.name is None)
+    joined = line.join(machine, job, wait=request.wait, rename=request.name is None)
     if joined.job.shares:
         return joined.job
     if not request.wait:
@@ -145,7 +146,7 @@ def _prepare(
         try:
             job = replace(job, process=processes.identify(gated.pid))
             slot_folder.write_record(job)
-            admission.record(machine, job)
+            line.record(machine, job)
         except BaseException:
             gated.abandon()
             raise
@@ -157,7 +158,7 @@ def _prepare(
 
 def _give_back(machine: Machine, id: str) -> None:
     with contextlib.suppress(LedgerUnusable):  # it is told already, and the next comer reaps
-        admission.withdraw(machine, id)
+        line.withdraw(machine, id)
 
 
 @contextlib.contextmanager

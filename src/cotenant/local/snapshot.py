@@ -13,9 +13,9 @@ from typing import Any
 from cotenant.core.errors import LedgerUnusable
 from cotenant.core.ledger import Ledger
 from cotenant.core.placement import why_not
-from cotenant.local import admission, reap, slot_folder
-from cotenant.local.admission import Sight
+from cotenant.local import line, reap, slot_folder
 from cotenant.local.job import Job
+from cotenant.local.line import Sight
 from cotenant.local.machine import Machine, now
 from cotenant.local.processes import title
 
@@ -118,7 +118,7 @@ class Snapshot:
 
 def snapshot(machine: Machine) -> Snapshot:
     jobs = _living(machine)
-    sight = admission.look(machine, jobs, machine.store.cards())
+    sight = line.look(machine, jobs, machine.store.cards())
     ledger = sight.ledger(jobs)
     granted = sorted((job for job in jobs if job.shares), key=lambda job: (job.granted or 0, job.id))
     waiting = {job.id: job for job in jobs if not job.shares}
@@ -127,9 +127,7 @@ def snapshot(machine: Machine) -> Snapshot:
         home=str(machine.home.folder),
         gpus=tuple(_card(uuid, sight, ledger, granted) for uuid in sight.accounts),
         grants=tuple(_grant(job, sight) for job in granted),
-        line=tuple(
-            _waiting(waiting[id], place, jobs, ledger) for id, place in admission.places(jobs).items()
-        ),
+        line=tuple(_waiting(waiting[id], place, jobs, ledger) for id, place in line.places(jobs).items()),
     )
 
 
@@ -140,7 +138,7 @@ def _living(machine: Machine) -> list[Job]:
     if not strays and all(reap.is_alive(job) for job in jobs):
         return jobs
     with contextlib.suppress(LedgerUnusable):
-        admission.settle(machine)
+        line.settle(machine)
     return [job for job in machine.store.jobs() if reap.is_alive(job)]
 
 

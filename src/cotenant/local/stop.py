@@ -8,7 +8,7 @@ import time
 
 from cotenant.core.errors import CotenantError
 from cotenant.hardware import slots
-from cotenant.local import admission, processes, reap
+from cotenant.local import line, processes, reap
 from cotenant.local.find import by_name
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
@@ -23,7 +23,7 @@ class NotStopped(CotenantError):
 
 def stop(machine: Machine, name: str, timeout: float) -> tuple[Job, bool]:
     """Ask it to end and, when the time is over, make it; tells the job, and whether it had to be killed."""
-    admission.settle(machine)
+    line.settle(machine)
     job = by_name(machine.store.jobs(), name)
     killed = False
     _signal(job, signal.SIGTERM)
@@ -33,7 +33,7 @@ def stop(machine: Machine, name: str, timeout: float) -> tuple[Job, bool]:
             raise NotStopped(
                 f"{name} was killed but does not end: see `cotenant ps`, and dmesg for its driver"
             )
-    admission.settle(machine)
+    line.settle(machine)
     return job, killed
 
 

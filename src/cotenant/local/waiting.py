@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from cotenant.core.errors import NoRoom
 from cotenant.core.placement import why_not
 from cotenant.core.refusal import Refusal, waiting
-from cotenant.local import admission
+from cotenant.local import line
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 from cotenant.local.wake import Bell
@@ -48,14 +48,12 @@ class _Notice:
 def survey(machine: Machine, job: Job) -> Refusal | None:
     """Why the job waits, found without the lock; None if it need not wait any more."""
     jobs = machine.store.jobs()
-    sight = admission.look(machine, jobs, machine.store.cards())
+    sight = line.look(machine, jobs, machine.store.cards())
     held = {uuid: other.name for other in jobs for uuid in other.held if other.id != job.id}
     return why_not(sight.ledger(jobs), job.demand, held)
 
 
-def wait(
-    machine: Machine, joined: admission.Joined, timeout: float | None, tell: Callable[[str], None]
-) -> Job:
+def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Callable[[str], None]) -> Job:
     """The job with its grant. NoRoom when the time is over; the caller then leaves the line."""
     notice = _Notice(machine, tell)
     notice.show(joined.place, joined.refusal)
@@ -67,14 +65,14 @@ def wait(
         while True:
             found = machine.store.find(job.id)
             if found is None:  # the ledger was lost and made anew; the place in line goes by when one came
-                found = admission.join(machine, job, wait=True, rename=True).job
+                found = line.join(machine, job, wait=True, rename=True).job
             if found.shares:
                 return found
             before, first = machine.store.ahead_of(job)
             place = before + 1
             if before == 0 or (first is not None and not first.process.alive()):
                 began = now()
-                again = admission.ask_again(machine, job.id)
+                again = line.ask_again(machine, job.id)
                 cost = now() - began
                 if again is not None and again.job.shares:
                     return again.job

@@ -8,7 +8,7 @@ from cluster.testbed.api import Object
 
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.node_gpus import VERSION, NodeCard, NodeGpus, write_gpus
+from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
 
 GIB = 2**30
 MODEL = "NVIDIA A100-SXM4-80GB"

@@ -14,7 +14,7 @@ from cluster.testbed.component import Component, answers
 
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
-from cotenant.hardware import standin
+from cotenant.hardware.standin import driver as standin
 
 GIB = 2**30
 CONTEXT = 256 << 20

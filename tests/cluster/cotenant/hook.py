@@ -16,7 +16,7 @@ from cluster.testbed.init import NODE_ADDRESS
 from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
-from cotenant.kube.certificate_set import CertificateSet, from_data
+from cotenant.kube.certificates.renewal import CertificateSet, from_data
 from cotenant.kube.settings import Settings
 
 NAMESPACE = "webhook-system"

@@ -19,9 +19,9 @@ from cluster.testbed.component import Component, answers
 from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.dialects.registry import Dialects
-from cotenant.hardware.standin_spec import parse_spec
+from cotenant.hardware.standin.spec import parse_spec
 from cotenant.kube.settings import Settings
-from cotenant.kube.settings_file import read_settings
+from cotenant.settings.loading import read_settings
 
 from . import objects, toml
 from .accounts import amount

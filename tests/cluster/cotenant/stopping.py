@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cotenant.cli.main import main
-from cotenant.kube.client import Client
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.api.client import Client
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
 STEPS = ("decided", "charged", "sending", "answered")
 HOW = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
@@ -31,10 +31,10 @@ class Once:
 
 
 def arm(step: str, once: Once) -> None:
-    charge: Callable[..., None] = Fleet.charge
+    charge: Callable[..., None] = ClusterLedger.charge
     bind = Client.bind
 
-    def charged(self: Fleet, *arguments: Any) -> None:
+    def charged(self: ClusterLedger, *arguments: Any) -> None:
         if step == "decided":
             once.strike()
         charge(self, *arguments)
@@ -49,7 +49,7 @@ def arm(step: str, once: Once) -> None:
             once.strike()
         return answer
 
-    Fleet.charge = charged  # type: ignore[method-assign]
+    ClusterLedger.charge = charged  # type: ignore[method-assign]
     Client.bind = bound  # type: ignore[method-assign,assignment]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from cluster.testbed.api import Object
 from cluster.testbed.cluster import Cluster
 
-from cotenant.hardware.standin import StandIn
+from cotenant.hardware.standin.driver import StandIn
 
 GRANULE = 2 << 20
 

@@ -6,7 +6,7 @@ from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.mutation import mutate
+from cotenant.kube.admission.mutation import mutate
 from cotenant.kube.settings import Admission
 
 NATIVE = [*names.SERVER_ONLY, *(f"{prefix}main" for prefix in names.SERVER_ONLY_PREFIXES)]

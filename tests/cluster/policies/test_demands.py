@@ -9,7 +9,7 @@ from cluster.testbed.api import Api, Object, Refused
 
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.mutation import mutate
+from cotenant.kube.admission.mutation import mutate
 from cotenant.kube.settings import Admission
 
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from cotenant.cli.main import main
 from cotenant.hardware import slots as files
-from cotenant.kube.agent import starting
-from cotenant.kube.agent.checking import StartRefused
-from cotenant.kube.agent.node_slots import NodeSlots
-from cotenant.kube.agent.pod_resources import Holder
+from cotenant.kube.agent.classic.pod_resources import Holder
+from cotenant.kube.agent.slots import starting
+from cotenant.kube.agent.slots.checking import StartRefused
+from cotenant.kube.agent.slots.node_slots import NodeSlots
 
 STEPS = ("asked", "read", "retired", "recorded", "created", "made")
 WRAPPED: dict[str, tuple[Any, str]] = {

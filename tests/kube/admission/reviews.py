@@ -6,7 +6,7 @@ import base64
 import json
 from typing import Any
 
-from kube.pods import applied
+from kube.builders import applied
 
 from cotenant.kube.admission.review import Answer
 

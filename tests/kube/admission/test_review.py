@@ -9,13 +9,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from kube.admission.reviews import PODS, asked, patched, response
-from kube.pods import MEMORY, SLOT, container, json_values, pod
+from kube.builders import MEMORY, SLOT, container, json_values, pod
 
 from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
+from cotenant.kube.admission.mutation import mutate
 from cotenant.kube.admission.review import Answer, review
-from cotenant.kube.mutation import mutate
 from cotenant.kube.settings import Admission
 
 DIALECTS = Dialects(aliyun=Aliyun(unit="MiB"), nvidia=Nvidia(enabled=True))

@@ -11,16 +11,16 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from kube.admission.reviews import asked
+from kube.builders import container, pod
+from kube.certificates.test_certificates import fresh
 from kube.handshakes import client as tls_client
-from kube.pods import container, pod
-from kube.test_certificates import fresh
 from prometheus_client import CollectorRegistry
 
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission import serving
 from cotenant.kube.admission.review import review
 from cotenant.kube.admission.serving import LARGEST_BODY, webhook_app, webhook_runner
-from cotenant.kube.live_tls import LiveTls
+from cotenant.kube.certificates.live_context import LiveTls
 from cotenant.kube.settings import Settings
 
 pytestmark = pytest.mark.asyncio

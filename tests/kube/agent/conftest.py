@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from kube.agent.kubelet import Kubelet
 
-from cotenant.kube.agent.node_slots import NodeSlots
+from cotenant.kube.agent.slots.node_slots import NodeSlots
 
 
 @pytest.fixture

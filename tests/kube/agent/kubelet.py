@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from cotenant.kube.agent.messages import DEVICE_PLUGIN, POD_RESOURCES
+from cotenant.kube.agent.classic.messages import DEVICE_PLUGIN, POD_RESOURCES
 
 SLOT = "cotenant.dev/gpu-slot"
 

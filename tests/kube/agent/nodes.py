@@ -4,10 +4,10 @@ from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
 from cotenant.hardware.slots import CardLimit, Limits
-from cotenant.kube.agent.node_slots import NodeSlots, SlotOwner
-from cotenant.kube.errors import NotFound
-from cotenant.kube.objects import Container, Generic, Meta, Pod, PodSpec, PodStatus
-from cotenant.kube.resources import PODS
+from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner
+from cotenant.kube.api.errors import NotFound
+from cotenant.kube.api.objects import Container, Generic, Meta, Pod, PodSpec, PodStatus
+from cotenant.kube.api.resources import PODS
 
 GIB = 2**30
 NODE = "n1"

@@ -16,11 +16,11 @@ from kube.apiserver import unused_ports
 
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.hardware.nvml import Nvml
-from cotenant.kube.access import Access
 from cotenant.kube.agent import agent
-from cotenant.kube.agent.alone import alone
-from cotenant.kube.agent.cards import NodeCards, cards_of
-from cotenant.kube.agent.cleaning import Cleaning
+from cotenant.kube.agent.cards.driver import NodeCards, cards_of
+from cotenant.kube.agent.single_instance import alone
+from cotenant.kube.agent.slots.cleaning import Cleaning
+from cotenant.kube.api.auth.access import Access
 from cotenant.kube.settings import Agent, Settings
 
 KUBECONFIG = """

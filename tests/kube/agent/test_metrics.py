@@ -17,9 +17,9 @@ from cotenant.core.gpu import GPU
 from cotenant.dialects.pod_grant import read_grant
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import CardLimit, Limits, ProcessUsage, Usage
+from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, expose, moment
 from cotenant.kube.agent.serving import serving
-from cotenant.kube.agent.survey import Sight
 
 GIB = 2**30
 

@@ -7,19 +7,19 @@ import json
 from contextlib import asynccontextmanager
 
 import pytest
-from kube import pods
+from kube import builders as pods
 from kube.replay import client_of, fails, hangs_up, replaying, says
 
 from cotenant.core.gpu import GPU
 from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
 from cotenant.hardware.nvml import CardReading
+from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import cards_in_use, granted_on, grants_of, requested
 from cotenant.kube.agent.publishing import Publisher, difference, wanted
-from cotenant.kube.agent.survey import Sight
-from cotenant.kube.errors import Conflict, Forbidden, Unreachable
-from cotenant.kube.node_gpus import gpus_of_node, read_gpus
-from cotenant.kube.resources import NODES, PODS
+from cotenant.kube.api.errors import Conflict, Forbidden, Unreachable
+from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.nodes.gpus import gpus_of_node, read_gpus
 
 GIB = 2**30
 GPUS = "cotenant.dev/gpus"

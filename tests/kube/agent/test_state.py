@@ -6,10 +6,10 @@ from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import CardLimit, Limits
-from cotenant.kube.agent.node_slots import NodeSlots, SlotOwner
-from cotenant.kube.agent.pod_resources import Holder
+from cotenant.kube.agent.cards.survey import Sight
+from cotenant.kube.agent.classic.pod_resources import Holder
+from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner
 from cotenant.kube.agent.state import state
-from cotenant.kube.agent.survey import Sight
 
 GI = 2**30
 

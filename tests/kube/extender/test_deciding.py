@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import virtual_time
-from kube.extender.world import World, node_json, pod_json, typed
+from kube.world import World, node_json, pod_json, typed
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
@@ -168,7 +168,7 @@ def test_evictions_are_exactly_those_that_open_a_card():
         at = cluster(n1=(8, 8))
         for name in ("a", "b", "c", "d"):
             await runs(at, name, "4Gi")
-        cards = {name: at.fleet.charged(f"uid-{name}")[1].slots[0].shares[0].uuid for name in "abcd"}
+        cards = {name: at.cluster.charged(f"uid-{name}")[1].slots[0].shares[0].uuid for name in "abcd"}
         found = preempted(at, pod_json("high", "8Gi", priority=10), n1=("a", "d"))
         assert len(found["n1"]) == 2
         assert len({cards[name] for name in found["n1"]}) == 1
@@ -254,7 +254,7 @@ def test_a_pod_that_waits_in_front_is_not_robbed_by_preemption():
     async def main():
         at = cluster(n1=(16,))
         await runs(at, "x", "16Gi")
-        at.fleet.hold("uid-other", "n1", ["GPU-n1-0"])
+        at.cluster.hold("uid-other", "n1", ["GPU-n1-0"])
         assert preempted(at, pod_json("high", "4Gi", priority=10), n1=("x",)) == {}
 
     run(main)
@@ -265,7 +265,7 @@ def test_what_is_held_for_those_behind_gives_way_to_preemption():
         at = cluster(n1=(16,))
         await runs(at, "x", "16Gi")
         filtered(at, pod_json("low", "16Gi"), "n1")
-        at.fleet.hold("uid-low", "n1", ["GPU-n1-0"])
+        at.cluster.hold("uid-low", "n1", ["GPU-n1-0"])
         assert preempted(at, pod_json("high", "4Gi", priority=10), n1=("x",)) == {"n1": {"x"}}
 
     run(main)

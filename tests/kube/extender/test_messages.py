@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kube.extender.world import pod_json
-from kube.pods import json_values
+from kube.builders import json_values
+from kube.world import pod_json
 
 from cotenant.core.errors import BadInput
 from cotenant.kube.extender import messages

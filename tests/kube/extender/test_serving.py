@@ -6,7 +6,7 @@ import logging
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from kube.extender.world import GI, World, node_json, pod_json
+from kube.world import GI, World, node_json, pod_json
 from prometheus_client import CollectorRegistry
 
 from cotenant.dialects import names
@@ -222,6 +222,6 @@ def test_a_charge_whose_pod_is_not_seen_is_shown_by_uid():
         assert [pod for dev in node["devs"] for pod in dev["pods"]] == [
             {"name": "uid-b", "namespace": "", "usedGPU": 2}
         ]
-        assert at.fleet.ledger("n1").totals().granted == 2 * GI
+        assert at.cluster.ledger("n1").totals().granted == 2 * GI
 
     served(main, cluster())

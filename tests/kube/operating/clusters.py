@@ -13,8 +13,8 @@ from cotenant.core.grant import Share
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.node_gpus import VERSION, NodeCard, NodeGpus, write_gpus
-from cotenant.kube.objects import Node, Pod
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
 
 GI = 2**30
 MODEL = "NVIDIA A100-SXM4-80GB"

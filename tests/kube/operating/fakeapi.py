@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from cotenant.kube.client import EVERYTHING, Listing, Selection
-from cotenant.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
-from cotenant.kube.patches import Guard, Operation
-from cotenant.kube.resources import Resource
+from cotenant.kube.api.client import EVERYTHING, Listing, Selection
+from cotenant.kube.api.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from cotenant.kube.api.patches import Guard, Operation
+from cotenant.kube.api.resources import Resource
 
 Object = dict[str, Any]
 
 
 class FakeApi:
-    """Plays `cotenant.kube.client.Client`."""
+    """Plays `cotenant.kube.api.client.Client`."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Object] = {}

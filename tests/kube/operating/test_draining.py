@@ -5,8 +5,8 @@ from kube.operating.clusters import GI, card_of, node, pod
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
-from cotenant.kube.operating.census import census
 from cotenant.kube.operating.draining import Outcome, find_card, patch_for
+from cotenant.kube.operating.status.census import census
 
 NODES = [node("n1", [16 * GI] * 2, drained=(1,)), node("n2", [16 * GI] * 2)]
 SEEN = census(NODES, [pod("a", 4 * GI, on="n2", cards=(1,))])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cotenant.kube.node_gpus import VERSION, NodeCard, NodeGpus, write_gpus
-from cotenant.kube.objects import Meta, Node, NodeStatus
+from cotenant.kube.api.objects import Meta, Node, NodeStatus
+from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
 from cotenant.kube.operating.uninstalling import traces
 
 GPUS = write_gpus(

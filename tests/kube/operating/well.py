@@ -9,23 +9,23 @@ import msgspec
 from kube.operating.clusters import GI, NOW, card_of, node, pod, uid_of
 
 from cotenant.dialects import names
-from cotenant.kube import certificate_set
 from cotenant.kube.admission.configuration import webhook_configuration
-from cotenant.kube.certificate_set import Wanted
-from cotenant.kube.objects import Lease, Meta
+from cotenant.kube.api.objects import Lease, Meta
+from cotenant.kube.certificates import renewal
+from cotenant.kube.certificates.renewal import Wanted
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.findings import findings
 from cotenant.kube.operating.doctor.policy_checks import POLICIES
-from cotenant.kube.operating.doctor.told import OfAgent, OfServer
+from cotenant.kube.operating.doctor.state import OfAgent, OfServer
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.settings import Settings
 
 SETTINGS = Settings()
 NAMES = tuple(f"cotenant-{service}.cotenant-system.svc" for service in ("webhook", "extender"))
 WANTED = Wanted(NAMES, timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
-KEPT = certificate_set.renewed(certificate_set.CertificateSet(), WANTED, NOW)
-DATA = certificate_set.to_data(KEPT)
+KEPT = renewal.renewed(renewal.CertificateSet(), WANTED, NOW)
+DATA = renewal.to_data(KEPT)
 WEBHOOK = webhook_configuration(SETTINGS, SETTINGS.dialects, KEPT.bundle)
 POLICY = {"spec": {"failurePolicy": "Fail"}}
 EXTENDER = {

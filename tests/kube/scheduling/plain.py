@@ -15,7 +15,7 @@ from cotenant.core.ledger import Ledger
 from cotenant.core.placement import place
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.scan import Verdict
 
 GI = 2**30
@@ -34,11 +34,11 @@ def granted(uid: str, *shares: Share) -> PodGrant:
     return PodGrant(uid, tuple(SlotGrant(f"c{at}", (share,)) for at, share in enumerate(shares)))
 
 
-def fleet_of(*nodes: Sequence[tuple[int, int]]) -> Fleet:
+def ledger_of_cluster(*nodes: Sequence[tuple[int, int]]) -> ClusterLedger:
     """Nodes `n0`, `n1`, ... with cards that have so much free of so much in all, in GiB; the rest is granted."""
-    fleet = Fleet()
+    cluster = ClusterLedger()
     for number, cards in enumerate(nodes):
-        fleet.set_node(
+        cluster.set_node(
             f"n{number}",
             [GPU(f"n{number}-{at}", at, "T4", size * GI) for at, (_, size) in enumerate(cards)],
             {},
@@ -46,9 +46,9 @@ def fleet_of(*nodes: Sequence[tuple[int, int]]) -> Fleet:
         for at, (free, size) in enumerate(cards):
             if free < size:
                 uuid = f"n{number}-{at}"
-                fleet.charge(f"n{number}", granted(f"on-{uuid}", Share(uuid, (size - free) * GI)))
-    fleet.take_gained()
-    return fleet
+                cluster.charge(f"n{number}", granted(f"on-{uuid}", Share(uuid, (size - free) * GI)))
+    cluster.take_gained()
+    return cluster
 
 
 def slow_place(ledger: Ledger, demands: Sequence[Demand], closed: Collection[str] = ()) -> Ledger | None:
@@ -126,37 +126,37 @@ def gpus(draw: st.DrawFn, node: str) -> list[GPU]:
 
 
 @st.composite
-def fleets(draw: st.DrawFn, most: int = 4) -> Fleet:
+def fleets(draw: st.DrawFn, most: int = 4) -> ClusterLedger:
     """Some nodes, some charges that fit, some that do not, some holds."""
-    fleet = Fleet(typical=draw(typicals))
+    cluster = ClusterLedger(typical=draw(typicals))
     for number in range(draw(st.integers(1, most))):
         name = f"n{number}"
         cards = draw(gpus(name))
         outside = {gpu.uuid: draw(st.just(0) | st.integers(0, gpu.memory)) for gpu in cards}
-        fleet.set_node(name, cards, {uuid: size for uuid, size in outside.items() if size})
+        cluster.set_node(name, cards, {uuid: size for uuid, size in outside.items() if size})
         for at, demand in enumerate(draw(st.lists(demands(), max_size=4))):
-            shares = place(fleet.ledger(name), demand, ())
+            shares = place(cluster.ledger(name), demand, ())
             if shares is not None:
-                fleet.charge(name, PodGrant(f"{name}-pod-{at}", (SlotGrant("c", shares),)))
+                cluster.charge(name, PodGrant(f"{name}-pod-{at}", (SlotGrant("c", shares),)))
         if cards and draw(st.booleans()):
             share = Share(
                 draw(st.sampled_from(cards)).uuid, draw(st.integers(1, 30)), draw(st.none() | st.just(70))
             )
-            fleet.load(name, granted(f"{name}-loaded", share))
+            cluster.load(name, granted(f"{name}-loaded", share))
         if cards and draw(st.booleans()):
             held = draw(st.lists(st.sampled_from([gpu.uuid for gpu in cards]), min_size=1, unique=True))
-            fleet.hold(draw(st.sampled_from(["me", f"{name}-waiting"])), name, held)
-    fleet.take_gained()
-    return fleet
+            cluster.hold(draw(st.sampled_from(["me", f"{name}-waiting"])), name, held)
+    cluster.take_gained()
+    return cluster
 
 
 typicals = st.lists(st.tuples(st.integers(0, 9), demands()), max_size=4).map(tuple)
 
 
-def closed_to(fleet: Fleet, node: str, uid: str) -> set[str]:
+def closed_to(cluster: ClusterLedger, node: str, uid: str) -> set[str]:
     return {
         card
-        for who, (where, cards) in fleet.holds().items()
+        for who, (where, cards) in cluster.holds().items()
         if where == node and who != uid
         for card in cards
     }

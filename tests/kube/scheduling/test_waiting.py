@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kube.scheduling.plain import GI, demands, fleet_of, fleets, gib, granted, slow_place
+from kube.scheduling.plain import GI, demands, fleets, gib, granted, ledger_of_cluster, slow_place
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import in_order
 from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
-from cotenant.kube.scheduling.wants import in_order
 
 PATIENCE = 60.0
 
@@ -28,152 +28,152 @@ def waiting(
     return Waiting(uid, asked, priority, since, eligible)
 
 
-def at(fleet: Fleet, now: float, *line: Waiting, gained: list[str] | None = None) -> Served:
-    rows = None if gained is None else fleet.rows(gained)
-    return serve(fleet, line, now, PATIENCE, rows)
+def at(cluster: ClusterLedger, now: float, *line: Waiting, gained: list[str] | None = None) -> Served:
+    rows = None if gained is None else cluster.rows(gained)
+    return serve(cluster, line, now, PATIENCE, rows)
 
 
-def apply(fleet: Fleet, served: Served) -> None:
-    for uid in fleet.holds():
+def apply(cluster: ClusterLedger, served: Served) -> None:
+    for uid in cluster.holds():
         if uid not in served.holds:
-            fleet.unhold(uid)
+            cluster.unhold(uid)
     for uid, (node, cards) in served.holds.items():
-        fleet.hold(uid, node, cards)
+        cluster.hold(uid, node, cards)
 
 
 def test_one_room_wakes_one_pod_the_first() -> None:
-    fleet = fleet_of([(4, 16)])
+    cluster = ledger_of_cluster([(4, 16)])
     line = [waiting(f"w{since}", gib(4), since=since) for since in (3, 1, 2)]
-    assert at(fleet, 10, *line).wake == ("w1",)
-    assert at(fleet, 10, *line, gained=["n0"]).wake == ("w1",)
-    assert at(fleet, 10, *line, gained=[]).wake == ()
+    assert at(cluster, 10, *line).wake == ("w1",)
+    assert at(cluster, 10, *line, gained=["n0"]).wake == ("w1",)
+    assert at(cluster, 10, *line, gained=[]).wake == ()
     first = waiting("urgent", gib(4), priority=7, since=9)
-    assert at(fleet, 10, *line, first).wake == ("urgent",)
+    assert at(cluster, 10, *line, first).wake == ("urgent",)
 
 
 def test_as_many_are_woken_as_there_is_room_for() -> None:
-    fleet = fleet_of([(9, 16)], [(4, 16), (3, 16)])
+    cluster = ledger_of_cluster([(9, 16)], [(4, 16), (3, 16)])
     line = [waiting(f"w{since}", gib(4), since=since) for since in range(6)]
-    assert at(fleet, 10, *line).wake == ("w0", "w1", "w2")
+    assert at(cluster, 10, *line).wake == ("w0", "w1", "w2")
 
 
 def test_a_smaller_pod_passes_a_bigger_one_that_does_not_fit_yet() -> None:
-    fleet = fleet_of([(4, 16)])
-    served = at(fleet, 10, waiting("big", gib(8)), waiting("small", gib(2), since=1))
+    cluster = ledger_of_cluster([(4, 16)])
+    served = at(cluster, 10, waiting("big", gib(8)), waiting("small", gib(2), since=1))
     assert served.wake == ("small",)
     assert not served.holds
 
 
 def test_one_that_has_waited_too_long_holds_the_card_where_least_is_missing() -> None:
-    fleet = fleet_of([(4, 16)], [(3, 16), (6, 16)], [(7, 7)])
+    cluster = ledger_of_cluster([(4, 16)], [(3, 16), (6, 16)], [(7, 7)])
     big, small = waiting("big", gib(8)), waiting("small", gib(2), since=1, only=[0, 1])
-    served = at(fleet, 60, big, small)
+    served = at(cluster, 60, big, small)
     assert served.holds == {"big": ("n1", ("n1-1",))}
     assert served.wake == ("small",)
-    apply(fleet, served)
+    apply(cluster, served)
     small = waiting("small", gib(6), since=1)
-    assert at(fleet, 61, big, small).wake == ("small",)
-    assert at(fleet, 61, big, waiting("small", gib(6), since=1, only=[0, 1])).wake == ()
+    assert at(cluster, 61, big, small).wake == ("small",)
+    assert at(cluster, 61, big, waiting("small", gib(6), since=1, only=[0, 1])).wake == ()
 
 
 def test_a_hold_stays_where_it_is_until_its_pod_has_the_room() -> None:
-    fleet = fleet_of([(4, 16)], [(6, 16)])
+    cluster = ledger_of_cluster([(4, 16)], [(6, 16)])
     big = waiting("big", gib(8))
-    apply(fleet, at(fleet, 60, big))
-    assert fleet.holds() == {"big": ("n1", ("n1-0",))}
-    fleet.load("n1", granted("late", Share("n1-0", 6 * GI)))
-    assert at(fleet, 61, big).holds == fleet.holds()
-    fleet.release("late")
-    fleet.release("on-n1-0")
-    served = at(fleet, 62, big, waiting("small", gib(16), since=50), gained=["n1"])
+    apply(cluster, at(cluster, 60, big))
+    assert cluster.holds() == {"big": ("n1", ("n1-0",))}
+    cluster.load("n1", granted("late", Share("n1-0", 6 * GI)))
+    assert at(cluster, 61, big).holds == cluster.holds()
+    cluster.release("late")
+    cluster.release("on-n1-0")
+    served = at(cluster, 62, big, waiting("small", gib(16), since=50), gained=["n1"])
     assert served.wake == ("big",)
-    assert served.holds == fleet.holds(), "nobody may take the room before it is bound"
+    assert served.holds == cluster.holds(), "nobody may take the room before it is bound"
 
 
 def test_cards_are_held_all_or_none() -> None:
-    fleet = fleet_of([(4, 16), (16, 16)], [(16, 16)])
-    fleet.hold("first", "n0", ["n0-0"])
+    cluster = ledger_of_cluster([(4, 16), (16, 16)], [(16, 16)])
+    cluster.hold("first", "n0", ["n0-0"])
     line = waiting("first", Demand(whole=1, uuids=("n0-0",))), waiting("two", Demand(whole=2), since=1)
-    served = at(fleet, 99, *line)
+    served = at(cluster, 99, *line)
     assert served.holds == {"first": ("n0", ("n0-0",))}
-    assert at(fleet, 99, line[1]).holds == {"two": ("n0", ("n0-0", "n0-1"))}
+    assert at(cluster, 99, line[1]).holds == {"two": ("n0", ("n0-0", "n0-1"))}
 
 
 def test_who_comes_first_takes_the_room_and_the_card_that_one_behind_holds() -> None:
-    fleet = fleet_of([(4, 16)])
+    cluster = ledger_of_cluster([(4, 16)])
     big = waiting("big", gib(8))
-    apply(fleet, at(fleet, 60, big))
+    apply(cluster, at(cluster, 60, big))
     urgent = waiting("urgent", gib(3), priority=5, since=61)
     for gained in (None, []):
-        served = at(fleet, 61, big, urgent, gained=gained)
+        served = at(cluster, 61, big, urgent, gained=gained)
         assert served.wake == ("urgent",)
         assert not served.holds, "or the pod that is woken would find the card closed"
     huge = waiting("huge", Demand(whole=1), priority=5)
-    assert at(fleet, 99, big, huge).holds == {"huge": ("n0", ("n0-0",))}
+    assert at(cluster, 99, big, huge).holds == {"huge": ("n0", ("n0-0",))}
 
 
 def test_what_one_was_told_of_a_card_is_not_told_to_the_next_when_its_holder_stands_between_them() -> None:
-    fleet = fleet_of([(4, 16)])
-    fleet.hold("holder", "n0", ["n0-0"])
+    cluster = ledger_of_cluster([(4, 16)])
+    cluster.hold("holder", "n0", ["n0-0"])
     elsewhere = waiting("elsewhere", gib(4), priority=9, only=[7])
     holder, after = waiting("holder", gib(8), priority=5), waiting("after", gib(4))
-    assert at(fleet, 99, elsewhere, after).wake == ("after",)
-    served = at(fleet, 99, elsewhere, holder, after)
+    assert at(cluster, 99, elsewhere, after).wake == ("after",)
+    served = at(cluster, 99, elsewhere, holder, after)
     assert served.wake == ()
     assert served.holds == {"holder": ("n0", ("n0-0",))}
 
 
 def test_what_one_lets_go_is_there_for_the_next_with_the_same_demand() -> None:
-    fleet = fleet_of([(4, 16)])
-    fleet.hold("moved", "n0", ["n0-0"])
+    cluster = ledger_of_cluster([(4, 16)])
+    cluster.hold("moved", "n0", ["n0-0"])
     moved = waiting("moved", gib(4), priority=5, only=[7])
-    assert at(fleet, 99, moved, waiting("after", gib(4))).wake == ("after",)
+    assert at(cluster, 99, moved, waiting("after", gib(4))).wake == ("after",)
 
 
 def test_holds_of_pods_that_no_longer_wait_are_lifted() -> None:
-    fleet = fleet_of([(4, 16)])
-    fleet.hold("gone", "n0", ["n0-0"])
-    served = at(fleet, 10, waiting("w", gib(4)))
+    cluster = ledger_of_cluster([(4, 16)])
+    cluster.hold("gone", "n0", ["n0-0"])
+    served = at(cluster, 10, waiting("w", gib(4)))
     assert served.wake == ("w",)
     assert not served.holds
 
 
 def test_a_hold_on_a_card_that_will_not_do_any_more_moves() -> None:
-    fleet = fleet_of([(4, 16)], [(6, 16)])
+    cluster = ledger_of_cluster([(4, 16)], [(6, 16)])
     big = waiting("big", gib(8))
-    apply(fleet, at(fleet, 60, big))
-    fleet.set_node("n1", [GPU("n1-0", 0, "T4", 16 * GI, healthy=False)], {})
-    assert at(fleet, 61, big).holds == {"big": ("n0", ("n0-0",))}
-    fleet.drop_node("n1")
-    assert at(fleet, 61, big).holds == {"big": ("n0", ("n0-0",))}
-    fleet.drop_node("n0")
-    assert at(fleet, 61, big) == Served((), {}, {})
+    apply(cluster, at(cluster, 60, big))
+    cluster.set_node("n1", [GPU("n1-0", 0, "T4", 16 * GI, healthy=False)], {})
+    assert at(cluster, 61, big).holds == {"big": ("n0", ("n0-0",))}
+    cluster.drop_node("n1")
+    assert at(cluster, 61, big).holds == {"big": ("n0", ("n0-0",))}
+    cluster.drop_node("n0")
+    assert at(cluster, 61, big) == Served((), {}, {})
 
 
 def test_a_pod_is_woken_and_holds_only_where_it_may_go() -> None:
-    fleet = fleet_of([(16, 16)], [(4, 16)])
-    assert at(fleet, 10, waiting("w", gib(8), only=[1])).wake == ()
-    assert at(fleet, 60, waiting("w", gib(8), only=[1])).holds == {"w": ("n1", ("n1-0",))}
-    fleet.set_node("n2", [GPU("n2-0", 0, "T4", 16 * GI)], {})
+    cluster = ledger_of_cluster([(16, 16)], [(4, 16)])
+    assert at(cluster, 10, waiting("w", gib(8), only=[1])).wake == ()
+    assert at(cluster, 60, waiting("w", gib(8), only=[1])).holds == {"w": ("n1", ("n1-0",))}
+    cluster.set_node("n2", [GPU("n2-0", 0, "T4", 16 * GI)], {})
     older = Waiting("w", (gib(8),), 0, 0.0, np.array([False, True]))
-    assert at(fleet, 10, older).places == {"w": ("n2", ("n2-0",))}
+    assert at(cluster, 10, older).places == {"w": ("n2", ("n2-0",))}
 
 
 def test_a_pod_too_big_for_any_node_holds_nothing() -> None:
-    fleet = fleet_of([(16, 16)])
-    assert at(fleet, 99, waiting("w", gib(17))) == Served((), {}, {})
-    assert at(fleet, 99, waiting("w", gib(9), gib(9))) == Served((), {}, {})
+    cluster = ledger_of_cluster([(16, 16)])
+    assert at(cluster, 99, waiting("w", gib(17))) == Served((), {}, {})
+    assert at(cluster, 99, waiting("w", gib(9), gib(9))) == Served((), {}, {})
 
 
 def test_an_empty_line_and_an_empty_cluster_are_served() -> None:
-    assert at(fleet_of([(16, 16)]), 99) == Served((), {}, {})
-    assert at(Fleet(), 99, waiting("w", gib(1))) == Served((), {}, {})
-    assert at(Fleet(), 99, waiting("w", gib(1)), gained=[]) == Served((), {}, {})
+    assert at(ledger_of_cluster([(16, 16)]), 99) == Served((), {}, {})
+    assert at(ClusterLedger(), 99, waiting("w", gib(1))) == Served((), {}, {})
+    assert at(ClusterLedger(), 99, waiting("w", gib(1)), gained=[]) == Served((), {}, {})
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> tuple[Fleet, list[Waiting]]:
-    fleet = draw(fleets(most=3))
+def lines(draw: st.DrawFn) -> tuple[ClusterLedger, list[Waiting]]:
+    cluster = draw(fleets(most=3))
     kinds = draw(st.lists(st.lists(demands(), min_size=1, max_size=2).map(tuple), min_size=1, max_size=2))
     line = [
         Waiting(
@@ -185,17 +185,17 @@ def lines(draw: st.DrawFn) -> tuple[Fleet, list[Waiting]]:
         )
         for uid in ["me", "n0-waiting", "n1-waiting", "w0", "w1", "w2", "w3"][: draw(st.integers(1, 7))]
     ]
-    return fleet, line
+    return cluster, line
 
 
-def state(fleet: Fleet) -> list[object]:
-    matrix = fleet.matrix
+def state(cluster: ClusterLedger) -> list[object]:
+    matrix = cluster.matrix
     arrays = (matrix.free, matrix.compute, matrix.unused, matrix.held)
-    return [fleet.holds(), fleet.pods, *(array.tolist() for array in arrays)]
+    return [cluster.holds(), cluster.pods, *(array.tolist() for array in arrays)]
 
 
-def nodes_for(fleet: Fleet, one: Waiting, nodes: list[str]) -> list[str]:
-    rows = fleet.rows(nodes).tolist()
+def nodes_for(cluster: ClusterLedger, one: Waiting, nodes: list[str]) -> list[str]:
+    rows = cluster.rows(nodes).tolist()
     return [
         node
         for node, row in zip(nodes, rows, strict=True)
@@ -207,8 +207,8 @@ def drained(ledger: Ledger) -> Ledger:
     return Ledger(ledger.gpus, {gpu.uuid: ledger.outside(gpu.uuid) for gpu in ledger.gpus})
 
 
-def will_do(fleet: Fleet, one: Waiting, node: str, closed: set[str]) -> bool:
-    return slow_place(drained(fleet.ledger(node)), one.demands, closed) is not None
+def will_do(cluster: ClusterLedger, one: Waiting, node: str, closed: set[str]) -> bool:
+    return slow_place(drained(cluster.ledger(node)), one.demands, closed) is not None
 
 
 def charge(ledger: Ledger, one: Waiting, cards: tuple[str, ...]) -> None:
@@ -232,34 +232,34 @@ def charge(ledger: Ledger, one: Waiting, cards: tuple[str, ...]) -> None:
 @settings(deadline=None, max_examples=200)
 @given(lines(), st.booleans(), st.data())
 def test_the_line_is_served_in_order_and_no_room_twice(
-    situation: tuple[Fleet, list[Waiting]], quick: bool, data: st.DataObject
+    situation: tuple[ClusterLedger, list[Waiting]], quick: bool, data: st.DataObject
 ) -> None:
-    fleet, line = situation
-    before, earlier = state(fleet), fleet.holds()
-    searched = list(fleet.nodes)
+    cluster, line = situation
+    before, earlier = state(cluster), cluster.holds()
+    searched = list(cluster.nodes)
     if quick:
         searched = data.draw(st.lists(st.sampled_from(searched), unique=True))
-    served = serve(fleet, line, 100.0, PATIENCE, fleet.rows(searched) if quick else None)
-    assert state(fleet) == before, "the fleet is left as it was"
+    served = serve(cluster, line, 100.0, PATIENCE, cluster.rows(searched) if quick else None)
+    assert state(cluster) == before, "the fleet is left as it was"
     assert set(served.places) == set(served.wake)
 
-    ledgers = {node: fleet.ledger(node).copy() for node in fleet.nodes}
-    closed: dict[str, set[str]] = {node: set() for node in fleet.nodes}
-    spoken: dict[str, set[str]] = {node: set() for node in fleet.nodes}
+    ledgers = {node: cluster.ledger(node).copy() for node in cluster.nodes}
+    closed: dict[str, set[str]] = {node: set() for node in cluster.nodes}
+    spoken: dict[str, set[str]] = {node: set() for node in cluster.nodes}
     woken = []
     for one in order(line):
         if one.uid in served.places:
             node, cards = served.places[one.uid]
-            assert node in nodes_for(fleet, one, list(fleet.nodes))
+            assert node in nodes_for(cluster, one, list(cluster.nodes))
             assert closed[node].isdisjoint(cards), "those in front hold it"
             charge(ledgers[node], one, cards)
             spoken[node] |= set(cards)
             woken.append(one.uid)
         else:
-            for node in nodes_for(fleet, one, searched):
+            for node in nodes_for(cluster, one, searched):
                 assert slow_place(ledgers[node], one.demands, closed[node]) is None, "it fits and sleeps"
         hold = served.holds.get(one.uid)
-        good = one.uid in earlier and keeps(fleet, one, earlier[one.uid], closed, spoken)
+        good = one.uid in earlier and keeps(cluster, one, earlier[one.uid], closed, spoken)
         if hold is not None:
             node, held = hold
             assert one.since <= 40 or one.uid in served.places
@@ -268,17 +268,17 @@ def test_the_line_is_served_in_order_and_no_room_twice(
                 assert spoken[node].isdisjoint(held) or hold == earlier.get(one.uid)
                 assert not good or hold == earlier[one.uid]
                 if not quick:
-                    others = {gpu.uuid for gpu in fleet.gpus(node)} - set(held)
-                    assert will_do(fleet, one, node, others), "what is held is enough"
+                    others = {gpu.uuid for gpu in cluster.gpus(node)} - set(held)
+                    assert will_do(cluster, one, node, others), "what is held is enough"
             closed[node] |= set(held)
         elif one.since <= 40 and one.uid not in served.places and not quick:
-            for node in nodes_for(fleet, one, list(fleet.nodes)):
-                assert not will_do(fleet, one, node, closed[node] | spoken[node]), "it could hold cards"
+            for node in nodes_for(cluster, one, list(cluster.nodes)):
+                assert not will_do(cluster, one, node, closed[node] | spoken[node]), "it could hold cards"
     assert served.wake == tuple(woken)
 
 
 def keeps(
-    fleet: Fleet,
+    cluster: ClusterLedger,
     one: Waiting,
     hold: tuple[str, tuple[str, ...]],
     closed: dict[str, set[str]],
@@ -286,20 +286,20 @@ def keeps(
 ) -> bool:
     """Whether an earlier hold is still good, and untouched by those in front."""
     node, cards = hold
-    others = {gpu.uuid for gpu in fleet.gpus(node)} - set(cards)
+    others = {gpu.uuid for gpu in cluster.gpus(node)} - set(cards)
     return (
-        node in nodes_for(fleet, one, [node])
-        and will_do(fleet, one, node, others)
+        node in nodes_for(cluster, one, [node])
+        and will_do(cluster, one, node, others)
         and (closed[node] | spoken[node]).isdisjoint(cards)
     )
 
 
 def test_of_a_thousand_different_pods_those_are_woken_whom_one_room_holds() -> None:
-    fleet = fleet_of(*[[(1, 16), (2, 16)]] * 100)
+    cluster = ledger_of_cluster(*[[(1, 16), (2, 16)]] * 100)
     line = [waiting(f"w{at}", Demand(Memory(bytes=3 * GI + at)), since=at) for at in range(1000)]
-    assert at(fleet, 10, *line).wake == ()
-    fleet.release("on-n7-0")
-    rows = fleet.take_gained()
-    served = serve(fleet, line, 10.0, PATIENCE, rows)
+    assert at(cluster, 10, *line).wake == ()
+    cluster.release("on-n7-0")
+    rows = cluster.take_gained()
+    served = serve(cluster, line, 10.0, PATIENCE, rows)
     assert served.wake == ("w0", "w1", "w2", "w3", "w4")
     assert {node for node, _ in served.places.values()} == {"n7"}

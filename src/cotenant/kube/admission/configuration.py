@@ -13,7 +13,7 @@ from typing import Any
 
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.resources import MUTATING_WEBHOOK_CONFIGURATIONS
+from cotenant.kube.api.resources import MUTATING_WEBHOOK_CONFIGURATIONS
 from cotenant.kube.settings import Settings
 
 NAME = "cotenant"

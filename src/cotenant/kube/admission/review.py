@@ -16,7 +16,7 @@ import msgspec
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.mutation import mutate
+from cotenant.kube.admission.mutation import mutate
 from cotenant.kube.settings import Admission
 
 API_VERSION = "admission.k8s.io/v1"

@@ -14,7 +14,7 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import PATH
 from cotenant.kube.admission.review import Answer, review
-from cotenant.kube.receiving import read_body, server_log
+from cotenant.kube.request_errors import read_body, server_log
 from cotenant.kube.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -23,31 +23,31 @@ from typing import Any
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.gpu import GPU
 from cotenant.dialects.pod_grant import PodGrant
-from cotenant.hardware import mps
+from cotenant.hardware.enforcers import mps
 from cotenant.hardware.slots import SlotUnusable
-from cotenant.kube.access import Access
-from cotenant.kube.agent.alone import alone
-from cotenant.kube.agent.cards import NodeCards, cards_of
-from cotenant.kube.agent.cleaning import Cleaning
-from cotenant.kube.agent.device_plugin import DevicePlugin
+from cotenant.kube.agent.cards.driver import NodeCards, cards_of
+from cotenant.kube.agent.cards.health import recall
+from cotenant.kube.agent.cards.survey import Survey
+from cotenant.kube.agent.classic.device_plugin import DevicePlugin
+from cotenant.kube.agent.classic.pod_resources import SOCKET, Holders, PodResources
 from cotenant.kube.agent.grants import grants_of, requested
-from cotenant.kube.agent.health import recall
-from cotenant.kube.agent.installing import install_shim
 from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, expose, moment
-from cotenant.kube.agent.mounts import SHIM_IN_CONTAINER
-from cotenant.kube.agent.node_slots import NodeSlots
-from cotenant.kube.agent.pod_resources import SOCKET, Holders, PodResources
 from cotenant.kube.agent.publishing import Publisher, Wanted, told_before, wanted
 from cotenant.kube.agent.serving import serving
-from cotenant.kube.agent.starting import Starting
+from cotenant.kube.agent.single_instance import alone
+from cotenant.kube.agent.slots.cleaning import Cleaning
+from cotenant.kube.agent.slots.installing import install_shim
+from cotenant.kube.agent.slots.mounts import SHIM_IN_CONTAINER
+from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.slots.starting import Starting
 from cotenant.kube.agent.state import state
-from cotenant.kube.agent.survey import Survey
-from cotenant.kube.client import Client, Selection
-from cotenant.kube.objects import Node, Pod
-from cotenant.kube.resources import NODES, PODS
+from cotenant.kube.api.auth.access import Access
+from cotenant.kube.api.client import Client, Selection
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.api.store import Change
+from cotenant.kube.api.watcher import Watcher
 from cotenant.kube.settings import Settings, is_node_name
-from cotenant.kube.store import Change
-from cotenant.kube.watching import Watcher
 
 log = logging.getLogger(__name__)
 

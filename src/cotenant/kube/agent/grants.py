@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from cotenant.core.errors import BadInput
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant
 from cotenant.dialects.quantity import parse_whole
-from cotenant.kube.objects import Container, Pod
-from cotenant.kube.pods import grant_of, has_ended
+from cotenant.kube.api.objects import Container, Pod
+from cotenant.kube.pods.demand import grant_of, has_ended
 
 log = logging.getLogger(__name__)
 

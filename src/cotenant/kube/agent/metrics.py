@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import Limits, Usage
+from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import granted_on
-from cotenant.kube.agent.survey import Sight
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -20,14 +20,14 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.dialects.quantity import parse_whole
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.agent.survey import Sight
-from cotenant.kube.backoff import Backoff
-from cotenant.kube.client import Client
-from cotenant.kube.errors import Conflict, KubeError, NotFound
-from cotenant.kube.node_gpus import VERSION, GpusUnreadable, NodeCard, NodeGpus, read_gpus, write_gpus
-from cotenant.kube.objects import Node
-from cotenant.kube.patches import Guard
-from cotenant.kube.resources import NODES
+from cotenant.kube.agent.cards.survey import Sight
+from cotenant.kube.api.backoff import Backoff
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import Conflict, KubeError, NotFound
+from cotenant.kube.api.objects import Node
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import NODES
+from cotenant.kube.nodes.gpus import VERSION, GpusUnreadable, NodeCard, NodeGpus, read_gpus, write_gpus
 
 log = logging.getLogger(__name__)
 

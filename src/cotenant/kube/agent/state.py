@@ -13,9 +13,9 @@ import msgspec
 
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import SlotUnusable
-from cotenant.kube.agent.node_slots import NodeSlot
-from cotenant.kube.agent.pod_resources import Holders
-from cotenant.kube.agent.survey import Sight
+from cotenant.kube.agent.cards.survey import Sight
+from cotenant.kube.agent.classic.pod_resources import Holders
+from cotenant.kube.agent.slots.node_slots import NodeSlot
 
 
 def state(

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
-from cotenant.kube.extender.line_keeper import LineKeeper
-from cotenant.kube.extender.node_room import fits_otherwise
 from cotenant.kube.extender.reasons import REASONS
-from cotenant.kube.objects import Node, Pod
-from cotenant.kube.pods import demand_of
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.line.keeper import LineKeeper
+from cotenant.kube.pods.demand import demand_of
+from cotenant.kube.pods.requests import fits_otherwise
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.ranking import scores
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.victims import Candidate, victims
-from cotenant.kube.store import Store
 
 BAD_DEMAND = "GPU demand that cannot be understood"
 BEING_BOUND = "the pod is being bound to another node"
@@ -33,7 +33,7 @@ _NEVER = {int(verdict): REASONS[verdict] for verdict in NEVER}
 class Decider:
     """Answers from the ledger as it is now; whoever gets no node is put in the line."""
 
-    fleet: Fleet
+    cluster: ClusterLedger
     pods: Store[Pod]
     nodes: Store[Node]
     dialects: Dialects
@@ -49,13 +49,13 @@ class Decider:
             return messages.filtered([], {}, dict.fromkeys(names, BAD_DEMAND))
         if not demands:
             return messages.filtered(names, {}, {})
-        charged = self.fleet.charged(pod.metadata.uid)
+        charged = self.cluster.charged(pod.metadata.uid)
         if charged is not None:
             fitting = [name for name in names if name == charged[0]]
             others = {name: BEING_BOUND for name in names if name != charged[0]}
             return messages.filtered(fitting, others, {})
-        rows = self.fleet.rows(names)
-        verdicts = scan(self.fleet, pod.metadata.uid, demands, rows)
+        rows = self.cluster.rows(names)
+        verdicts = scan(self.cluster, pod.metadata.uid, demands, rows)
         if names and not verdicts.any():
             return messages.filtered(names, {}, {})
         fitting, failed, never = _sorted_out(names, verdicts.tolist())
@@ -68,7 +68,7 @@ class Decider:
         demands = self._demands(args.pod)
         if not names or not demands:
             return messages.prioritized(names, [0] * len(names))
-        found = scores(self.fleet, args.pod.metadata.uid, demands, self.fleet.rows(names))
+        found = scores(self.cluster, args.pod.metadata.uid, demands, self.cluster.rows(names))
         return messages.prioritized(names, found.tolist())
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:
@@ -109,16 +109,16 @@ class Decider:
         self, pod: Pod, demands: Sequence[Demand], name: str, proposed: Sequence[str], there: Sequence[Pod]
     ) -> tuple[str, ...]:
         """None if nothing helps, and none where room comes by itself: kube-scheduler wants at least one."""
-        charged = [self.pods.get(uid) for uid in self.fleet.pods_on(name)]
+        charged = [self.pods.get(uid) for uid in self.cluster.pods_on(name)]
         lower = [each for each in charged if each is not None and each.spec.priority < pod.spec.priority]
         candidates, behind = [_candidate(each) for each in lower], self.line.behind(pod)
-        needed = victims(self.fleet, name, pod.metadata.uid, demands, candidates, behind)
+        needed = victims(self.cluster, name, pod.metadata.uid, demands, candidates, behind)
         if needed is None:
             return ()
         leaving = {each.metadata.uid for each in lower if each.metadata.deletion_timestamp is not None}
         evicted = [uid for uid in needed if uid not in leaving]
         # Those without a charge were proposed for other reasons: CPU, memory, ports.
-        evicted += [uid for uid in proposed if self.fleet.charged(uid) is None]
+        evicted += [uid for uid in proposed if self.cluster.charged(uid) is None]
         node = self.nodes.named(name)
         for uid in (uid for uid in proposed if uid not in evicted and uid not in leaving):
             gone = {*evicted, *leaving}

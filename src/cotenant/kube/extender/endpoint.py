@@ -9,9 +9,9 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import Any
 
-from cotenant.kube.client import Client
-from cotenant.kube.objects import Generic
-from cotenant.kube.resources import Resource
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.objects import Generic
+from cotenant.kube.api.resources import Resource
 from cotenant.kube.settings import Settings
 
 ENDPOINT_SLICES = Resource(Generic, "EndpointSlice", "endpointslices", group="discovery.k8s.io")

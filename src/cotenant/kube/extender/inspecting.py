@@ -5,23 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.objects import Pod
-from cotenant.kube.scheduling.fleet import Fleet
-from cotenant.kube.store import Store
+from cotenant.kube.api.objects import Pod
+from cotenant.kube.api.store import Store
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
 
-def inspect(fleet: Fleet, pods: Store[Pod], dialects: Dialects, only: str | None = None) -> dict[str, Any]:
+def inspect(
+    cluster: ClusterLedger, pods: Store[Pod], dialects: Dialects, only: str | None = None
+) -> dict[str, Any]:
     """All nodes with cards, or one. Amounts are in the unit of `aliyun.com/gpu-mem`, use rounded up."""
-    names = [name for name in fleet.nodes if only in {None, name} and fleet.ledger(name).gpus]
+    names = [name for name in cluster.nodes if only in {None, name} and cluster.ledger(name).gpus]
     if only is not None and not names:
         return {"nodes": [], "error": f"no node {only} with GPUs"}
-    return {"nodes": [_node(fleet, pods, name, dialects.aliyun.bytes_each) for name in sorted(names)]}
+    return {"nodes": [_node(cluster, pods, name, dialects.aliyun.bytes_each) for name in sorted(names)]}
 
 
-def _node(fleet: Fleet, pods: Store[Pod], name: str, unit: int) -> dict[str, Any]:
+def _node(cluster: ClusterLedger, pods: Store[Pod], name: str, unit: int) -> dict[str, Any]:
     held: dict[str, dict[str, int]] = {}
-    for uid in fleet.pods_on(name):
-        charged = fleet.charged(uid)
+    for uid in cluster.pods_on(name):
+        charged = cluster.charged(uid)
         for slot in charged[1].slots if charged else ():
             for share in slot.shares:
                 by_pod = held.setdefault(share.uuid, {})
@@ -33,7 +35,7 @@ def _node(fleet: Fleet, pods: Store[Pod], name: str, unit: int) -> dict[str, Any
             "usedGPU": _used(sum(held.get(gpu.uuid, {}).values()), gpu.memory, unit),
             "pods": [_pod(pods.get(uid), uid, used, unit) for uid, used in held.get(gpu.uuid, {}).items()],
         }
-        for gpu in sorted(fleet.ledger(name).gpus, key=lambda gpu: gpu.index)
+        for gpu in sorted(cluster.ledger(name).gpus, key=lambda gpu: gpu.index)
     ]
     return {
         "name": name,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from cotenant.core.errors import BadInput
-from cotenant.kube.objects import Pod
+from cotenant.kube.api.objects import Pod
 
 T = TypeVar("T")
 

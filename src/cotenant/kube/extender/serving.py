@@ -11,12 +11,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Histogram
 
 from cotenant.core.errors import BadInput, CotenantError
+from cotenant.kube.binding.binder import Binder
 from cotenant.kube.extender import messages
-from cotenant.kube.extender.binding import Binder
 from cotenant.kube.extender.deciding import Decider
-from cotenant.kube.extender.front import Answer, Verb
+from cotenant.kube.extender.fast_http import Answer, Verb
 from cotenant.kube.extender.inspecting import inspect
-from cotenant.kube.receiving import read_body
+from cotenant.kube.request_errors import read_body
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Extender:
         if reason is not None:
             return web.json_response({"error": reason}, status=503)
         decider = self.decider
-        answer = inspect(decider.fleet, decider.pods, decider.dialects, request.match_info.get("node"))
+        answer = inspect(decider.cluster, decider.pods, decider.dialects, request.match_info.get("node"))
         return web.json_response(answer, status=404 if "error" in answer else 200)
 
 

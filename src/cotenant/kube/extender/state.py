@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
 
-def state(fleet: Fleet, *, leads: bool) -> bytes:
+def state(cluster: ClusterLedger, *, leads: bool) -> bytes:
     charged = {}
-    for uid, (node, grant) in fleet.pods.items():
+    for uid, (node, grant) in cluster.pods.items():
         gpus: dict[str, int] = {}
         for slot in grant.slots:
             for share in slot.shares:
                 gpus[share.uuid] = gpus.get(share.uuid, 0) + share.memory
         charged[uid] = {"node": node, "gpus": gpus}
-    holds = {uid: {"node": node, "gpus": cards} for uid, (node, cards) in fleet.holds().items()}
+    holds = {uid: {"node": node, "gpus": cards} for uid, (node, cards) in cluster.holds().items()}
     return msgspec.json.encode({"leads": leads, "charged": charged, "holds": holds})

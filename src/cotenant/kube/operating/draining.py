@@ -12,14 +12,14 @@ from typing import Any
 from cotenant.core.errors import BadInput
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
-from cotenant.kube.client import Client
-from cotenant.kube.errors import Conflict
-from cotenant.kube.node_gpus import drained_of, write_drained
-from cotenant.kube.objects import Node
-from cotenant.kube.operating.census import CardSeen, NodeSeen
-from cotenant.kube.operating.reading import read_all
-from cotenant.kube.patches import Guard
-from cotenant.kube.resources import NODES
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import Conflict
+from cotenant.kube.api.objects import Node
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import NODES
+from cotenant.kube.nodes.gpus import drained_of, write_drained
+from cotenant.kube.operating.status.census import CardSeen, NodeSeen
+from cotenant.kube.operating.status.reading import read_all
 
 _SHORTEST_PART = len("GPU-") + 4
 _ATTEMPTS = 5

@@ -8,11 +8,11 @@ from typing import Any
 
 from cotenant.core.errors import BadInput
 from cotenant.kube.admission import configuration
-from cotenant.kube.client import Client, Selection
-from cotenant.kube.errors import KubeError, NotFound, Unreachable
-from cotenant.kube.resources import CONFIG_MAPS, Resource
+from cotenant.kube.api.client import Client, Selection
+from cotenant.kube.api.errors import KubeError, NotFound, Unreachable
+from cotenant.kube.api.resources import CONFIG_MAPS, Resource
 from cotenant.kube.settings import Settings
-from cotenant.kube.settings_file import read_settings
+from cotenant.settings.loading import read_settings
 
 LABELS = "app.kubernetes.io/name=cotenant"
 SETTINGS_KEY = "settings.toml"

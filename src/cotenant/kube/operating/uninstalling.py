@@ -14,13 +14,13 @@ from typing import Any
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
-from cotenant.kube.certificate_keeper import SECRET
-from cotenant.kube.client import Client, Selection
-from cotenant.kube.errors import NotFound
+from cotenant.kube.api.client import Client, Selection
+from cotenant.kube.api.errors import NotFound
+from cotenant.kube.api.objects import Node
+from cotenant.kube.api.resources import LEASES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.extender.endpoint import ENDPOINT_SLICES
-from cotenant.kube.node_gpus import read_gpus
-from cotenant.kube.objects import Node
-from cotenant.kube.resources import LEASES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.nodes.gpus import read_gpus
 
 AGENTS = "app.kubernetes.io/name=cotenant,app.kubernetes.io/component in (agent,server)"
 OWN: tuple[tuple[Resource[Any], str], ...] = (

@@ -10,30 +10,30 @@ from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
 from cotenant.core.units import format_apart, format_bytes
 from cotenant.dialects import names
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import how_many, in_order, want
 from cotenant.kube.scheduling.filling import brand_new, now
-from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Rows, Window
 from cotenant.kube.scheduling.scan import Verdict, scan
-from cotenant.kube.scheduling.wants import how_many, in_order, want
 
 
-def why(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
+def why(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
     """One sentence with figures: what is asked, what there is, and what to do if waiting is in vain."""
     known = rows[rows >= 0]
-    known = known[fleet.matrix.cards[known] > 0]
+    known = known[cluster.matrix.cards[known] > 0]
     if not len(known):
         there = {0: "there is no node", 1: "the only node has no known GPU"}.get(
             len(rows), f"none of {len(rows)} nodes has a known GPU"
         )
         return f"{_all_asked(demands)} asked, {there}: GPUs are known once the agent runs on their node"
-    verdict = _best(fleet, uid, demands, known)
+    verdict = _best(cluster, uid, demands, known)
     if verdict == Verdict.FITS:
-        fit = int((scan(fleet, uid, demands, known) == Verdict.FITS).sum())
+        fit = int((scan(cluster, uid, demands, known) == Verdict.FITS).sum())
         return f"{_all_asked(demands)} asked, there is room on {fit} of {_nodes(len(known))}"
     for demand in in_order(demands):
-        if _best(fleet, uid, (demand,), known) == verdict:
-            return _Why(fleet, uid, demand, known).sentence(verdict)
+        if _best(cluster, uid, (demand,), known) == verdict:
+            return _Why(cluster, uid, demand, known).sentence(verdict)
     if verdict == Verdict.TOO_BIG:
         end = "more than any node could give if it were empty: ask for less, or for fewer containers in a pod"
     else:
@@ -41,9 +41,9 @@ def why(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
     return f"{_all_asked(demands)} asked, {end}"
 
 
-def _best(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> Verdict:
+def _best(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> Verdict:
     """The most hopeful word on any node."""
-    found = set(scan(fleet, uid, demands, rows).tolist())
+    found = set(scan(cluster, uid, demands, rows).tolist())
     return next(each for each in _HOPE if each in found)
 
 
@@ -60,9 +60,9 @@ _HOPE = (
 class _Why:
     """One demand, and the nodes with GPUs that it might go to."""
 
-    def __init__(self, fleet: Fleet, uid: str, demand: Demand, rows: Rows) -> None:
-        self.fleet, self.uid, self.demand, self.rows = fleet, uid, demand, rows
-        self.window = Window(fleet.matrix, rows)
+    def __init__(self, cluster: ClusterLedger, uid: str, demand: Demand, rows: Rows) -> None:
+        self.cluster, self.uid, self.demand, self.rows = cluster, uid, demand, rows
+        self.window = Window(cluster.matrix, rows)
         self.part = want(demand, self.window)
         self.of = f"(of {_nodes(len(rows))})"
 
@@ -76,7 +76,7 @@ class _Why:
         return told[verdict]()
 
     def _held(self) -> str:
-        at = int(np.flatnonzero(scan(self.fleet, self.uid, (self.demand,), self.rows) == Verdict.HELD)[0])
+        at = int(np.flatnonzero(scan(self.cluster, self.uid, (self.demand,), self.rows) == Verdict.HELD)[0])
         fit = self.part.fits(*now(self.window))[:, at] & (self.window.held[:, at] > 0)
         card = self._card(int(fit.argmax()), at)
         return f"{_asked(self.demand)} asked, {card} has room but is held for a pod ahead in the line"
@@ -152,7 +152,7 @@ class _Why:
         demand = self.demand
         wishes = [*(["model " + " or ".join(demand.models)] if demand.models else []), *demand.uuids]
         kinds = np.unique(self.window.kind[self.window.kind != NO_CARD]).tolist()
-        there = ", ".join(sorted({self.fleet.matrix.kinds.model(kind) for kind in kinds}))
+        there = ", ".join(sorted({self.cluster.matrix.kinds.model(kind) for kind in kinds}))
         none = f"no such card is on any of {_nodes(len(self.rows))}"
         return f"{' and '.join(wishes)} asked, {none}: there is {there}"
 
@@ -170,10 +170,10 @@ class _Why:
         return int(column), int(at)
 
     def _node(self, at: int) -> str:
-        return self.fleet.name(int(self.rows[at]))
+        return self.cluster.name(int(self.rows[at]))
 
     def _gpu(self, column: int, at: int) -> GPU:
-        return self.fleet.gpus(self._node(at))[column]
+        return self.cluster.gpus(self._node(at))[column]
 
     def _card(self, column: int, at: int) -> str:
         return f"{self._gpu(column, at)} of {self._node(at)}"

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.demand_mask import DemandMask, enough, in_order, want
 from cotenant.kube.scheduling.kinds import NO_CARD, NOWHERE
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
-from cotenant.kube.scheduling.wants import Want, enough, in_order, want
 
 
 class Cards(NamedTuple):
@@ -44,7 +44,7 @@ class Filling:
     taken: list[NDArray[np.intp]] = field(default_factory=list)
     """For each part: by node, the column of its card; of no meaning where it does not fit."""
 
-    def put(self, part: Want, open_: Bools | None) -> None:
+    def put(self, part: DemandMask, open_: Bools | None) -> None:
         """Put one demand on every node that has had room so far."""
         fit = part.fits(self.free, self.compute, self.unused)
         if open_ is not None:
@@ -62,7 +62,7 @@ class Filling:
             self.taken.append(best)
             self._take(best, part)
 
-    def _take(self, column: NDArray[np.intp], part: Want) -> None:
+    def _take(self, column: NDArray[np.intp], part: DemandMask) -> None:
         at = np.flatnonzero(self.fits)
         columns = column[at]
         self.unused[columns, at] = False

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cotenant.core.demand import Demand
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.victims import Candidate, opened_cards, victims
 
 
@@ -28,7 +28,7 @@ class Opening:
 
 
 def opening_on(
-    fleet: Fleet,
+    cluster: ClusterLedger,
     node: str,
     uid: str,
     demands: Sequence[Demand],
@@ -37,15 +37,15 @@ def opening_on(
     behind: Collection[str],
 ) -> Opening | None:
     """None if nobody's end would do, and if nobody has to end."""
-    found = victims(fleet, node, uid, demands, candidates, behind, leaving)
+    found = victims(cluster, node, uid, demands, candidates, behind, leaving)
     if found is None:
         return None
     gone = {*found, *leaving}
-    cards = opened_cards(fleet, node, uid, demands, gone, behind)
+    cards = opened_cards(cluster, node, uid, demands, gone, behind)
     awaited = tuple(
         each
-        for each in fleet.pods_on(node)
-        if each in found or (each in leaving and _is_on(fleet, each, cards))
+        for each in cluster.pods_on(node)
+        if each in found or (each in leaving and _is_on(cluster, each, cards))
     )
     if not awaited:
         return None
@@ -53,8 +53,8 @@ def opening_on(
     return Opening(node, cards, found, awaited, (*_cost(ended), node))
 
 
-def _is_on(fleet: Fleet, uid: str, cards: Collection[str]) -> bool:
-    charged = fleet.charged(uid)
+def _is_on(cluster: ClusterLedger, uid: str, cards: Collection[str]) -> bool:
+    charged = cluster.charged(uid)
     return charged is not None and any(
         share.uuid in cards for slot in charged[1].slots for share in slot.shares
     )

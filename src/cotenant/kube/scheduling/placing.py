@@ -12,11 +12,11 @@ from cotenant.core.ledger import Room
 from cotenant.core.placement import choose
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
-from cotenant.kube.scheduling.fleet import Fleet
-from cotenant.kube.scheduling.wants import order_of
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import order_of
 
 
-def place_pod(fleet: Fleet, node: str, uid: str, slots: Sequence[SlotDemand]) -> PodGrant | None:
+def place_pod(cluster: ClusterLedger, node: str, uid: str, slots: Sequence[SlotDemand]) -> PodGrant | None:
     """The grant it would be given on this node; None if there is no room. Nothing is charged.
 
     The slots are put one by one by the pod's own policy. Whether several fit is decided by best fit, as
@@ -25,10 +25,10 @@ def place_pod(fleet: Fleet, node: str, uid: str, slots: Sequence[SlotDemand]) ->
     """
     if not slots:
         return None
-    rooms, closed = rooms_of(fleet, node), closed_to(fleet, node, uid)
+    rooms, closed = rooms_of(cluster, node), closed_to(cluster, node, uid)
     order = sorted(range(len(slots)), key=lambda at: order_of(slots[at].demand))
     wanted = [slots[at].demand for at in order]
-    shares = put_all(rooms, wanted, fleet.typical, closed)
+    shares = put_all(rooms, wanted, cluster.typical, closed)
     if len(wanted) > 1:
         tight = put_all(rooms, [best_fit(demand) for demand in wanted], (), closed)
         shares = tight and (shares or tight)
@@ -44,17 +44,17 @@ def place_pod(fleet: Fleet, node: str, uid: str, slots: Sequence[SlotDemand]) ->
     )
 
 
-def rooms_of(fleet: Fleet, node: str) -> list[Room]:
+def rooms_of(cluster: ClusterLedger, node: str) -> list[Room]:
     """In the order of the cards' indexes, which is that of the matrix."""
-    ledger = fleet.ledger(node)
-    return [ledger.room_on(gpu.uuid) for gpu in fleet.gpus(node)]
+    ledger = cluster.ledger(node)
+    return [ledger.room_on(gpu.uuid) for gpu in cluster.gpus(node)]
 
 
-def closed_to(fleet: Fleet, node: str, uid: str, behind: Collection[str] = ()) -> frozenset[str]:
+def closed_to(cluster: ClusterLedger, node: str, uid: str, behind: Collection[str] = ()) -> frozenset[str]:
     """Cards of the node that are held for others; the holds of those behind it do not count."""
     return frozenset(
         card
-        for holder, (where, cards) in fleet.holds().items()
+        for holder, (where, cards) in cluster.holds().items()
         if where == node and holder != uid and holder not in behind
         for card in cards
     )

@@ -15,25 +15,25 @@ from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
 from cotenant.core.fragmentation import Typical
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import want
 from cotenant.kube.scheduling.filling import fill
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.fragmentation import increase_by_card, increase_by_node
 from cotenant.kube.scheduling.kinds import NOWHERE
 from cotenant.kube.scheduling.matrix import Bytes, Matrix, Rows, Window
 from cotenant.kube.scheduling.scan import Own, open_cards
-from cotenant.kube.scheduling.wants import want
-from cotenant.kube.scheduling.wasting import increase_by_card, increase_by_node
 
 BEST = 10
 _AT_A_TIME = 1024
 
 
-def scores(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
+def scores(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
     """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
     result = np.zeros(len(rows), np.int64)
     known = np.flatnonzero(rows >= 0)
     if len(known) and demands:
         there = rows[known]
-        keys = _all_keys(fleet.matrix, fleet.typical, demands, there, fleet.held_places(uid))
+        keys = _all_keys(cluster.matrix, cluster.typical, demands, there, cluster.held_places(uid))
         order = _in_order(keys, there)
         order = known[order[: np.count_nonzero(keys[0] != NOWHERE)]]
         result[order] = by_rank(len(order))

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import enough, want
 from cotenant.kube.scheduling.filling import brand_new, fill
-from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
-from cotenant.kube.scheduling.wants import enough, want
 
 __all__ = ["Rows", "Verdict", "scan"]
 
@@ -38,9 +38,9 @@ class Verdict(enum.IntEnum):
 _FITS, _NO_ROOM = np.uint8(Verdict.FITS), np.uint8(Verdict.NO_ROOM)
 
 
-def scan(fleet: Fleet, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.uint8]:
+def scan(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.uint8]:
     """A Verdict for each row; one that is unknown (-1) has no cards."""
-    return judge(fleet.matrix, demands, rows, fleet.held_places(uid))
+    return judge(cluster.matrix, demands, rows, cluster.held_places(uid))
 
 
 def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> NDArray[np.uint8]:
@@ -70,17 +70,17 @@ def open_cards(window: Window, own: Own) -> Bools | None:
     return open_
 
 
-def has_room(fleet: Fleet, demands: Sequence[Demand], rows: Rows, without: Collection[str]) -> bool:
+def has_room(cluster: ClusterLedger, demands: Sequence[Demand], rows: Rows, without: Collection[str]) -> bool:
     """Whether the pod fits on any of these nodes now; what is held for these (UIDs) does not count."""
-    open_ = held_without(fleet, without).take(rows, axis=1) == 0
-    return bool(room(Window(fleet.matrix, rows), demands, open_).any())
+    open_ = held_without(cluster, without).take(rows, axis=1) == 0
+    return bool(room(Window(cluster.matrix, rows), demands, open_).any())
 
 
-def held_without(fleet: Fleet, without: Collection[str]) -> NDArray[np.int16]:
+def held_without(cluster: ClusterLedger, without: Collection[str]) -> NDArray[np.int16]:
     """For how many each card is held, as the matrix has it, not counting these (UIDs)."""
-    held = fleet.matrix.held.copy()
+    held = cluster.matrix.held.copy()
     for uid in without:
-        own = fleet.held_places(uid)
+        own = cluster.held_places(uid)
         if own is not None:
             held[own[1], own[0]] -= 1
     return held

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import enough, want
 from cotenant.kube.scheduling.filling import Cards, fill
-from cotenant.kube.scheduling.fleet import Fleet
 from cotenant.kube.scheduling.matrix import Bools, Rows, Window
 from cotenant.kube.scheduling.scan import held_without
-from cotenant.kube.scheduling.wants import enough, want
 
 STAYS = 2**62
 """The rank of who is not to be ended, whoever asks."""
@@ -33,17 +33,17 @@ Ints = NDArray[np.int64]
 class Tenants:
     """A table of all shares. It is filled node by node, by `add`, and then asked."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, cluster: ClusterLedger) -> None:
+        self._cluster = cluster
         self._shares = array("q")
 
     def add(self, node: str, rank: Callable[[str], int]) -> None:
         """What is charged there. `rank` of a pod, by UID: its priority, or one of the two above."""
-        fleet, shares = self._fleet, self._shares
-        row = int(fleet.rows([node])[0])
-        columns = {gpu.uuid: column for column, gpu in enumerate(fleet.gpus(node))}
-        for uid in fleet.pods_on(node):
-            charged, level = fleet.charged(uid), rank(uid)
+        cluster, shares = self._cluster, self._shares
+        row = int(cluster.rows([node])[0])
+        columns = {gpu.uuid: column for column, gpu in enumerate(cluster.gpus(node))}
+        for uid in cluster.pods_on(node):
+            charged, level = cluster.charged(uid), rank(uid)
             for slot in charged[1].slots if charged else ():
                 for share in slot.shares:
                     column = columns.get(share.uuid)
@@ -68,13 +68,13 @@ class Tenants:
         What is held for those `without` (UIDs) does not count: the pod itself, and those behind it.
         """
         theirs = self._rank < below
-        touched = np.zeros(self._fleet.matrix.rows, np.bool_)
+        touched = np.zeros(self._cluster.matrix.rows, np.bool_)
         touched[self._row[theirs]] = True
         rows = rows[touched[rows]]
         if not len(rows):
             return rows
-        window = Window(self._fleet.matrix, rows)
-        open_ = held_without(self._fleet, without).take(rows, axis=1) == 0
+        window = Window(self._cluster.matrix, rows)
+        open_ = held_without(self._cluster, without).take(rows, axis=1) == 0
         levels = np.unique(self._rank[theirs])
         low, high = 0, len(levels) - 1
         fits = self._fit(window, demands, int(levels[high]), open_)
@@ -109,7 +109,7 @@ class Tenants:
 
     def _summed(self, which: Bools, what: Ints | None) -> Ints:
         """By card, of those shares; how many there are if it is not said what."""
-        columns, rows = self._fleet.matrix.free.shape[0], self._fleet.matrix.rows
+        columns, rows = self._cluster.matrix.free.shape[0], self._cluster.matrix.rows
         places = self._column[which] * rows + self._row[which]
         weights = None if what is None else what[which]
         return np.bincount(places, weights, columns * rows).astype(np.int64).reshape(columns, rows)

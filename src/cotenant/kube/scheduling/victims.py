@@ -13,9 +13,9 @@ from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger, Room
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import in_order
 from cotenant.kube.scheduling.placing import best_fit, closed_to, put_all
-from cotenant.kube.scheduling.wants import in_order
 
 _MOST_TRIES = 1000
 """Sets of pods that are tried in search of the smallest; then one without a spare pod has to do."""
@@ -34,7 +34,7 @@ Group = tuple[Candidate, ...]
 
 
 def victims(
-    fleet: Fleet,
+    cluster: ClusterLedger,
     node: str,
     uid: str,
     demands: Sequence[Demand],
@@ -48,7 +48,7 @@ def victims(
     lowest priorities, then the youngest. `behind` are the waiting pods whose holds give way to this one;
     `leaving` are those on the node who end anyway: what they hold counts as free.
     """
-    there = _There(fleet, node, closed_to(fleet, node, uid, behind), demands, candidates, leaving)
+    there = _There(cluster, node, closed_to(cluster, node, uid, behind), demands, candidates, leaving)
     if there.fits(()):
         return ()
     for level in sorted({one.priority for one in there.pods}):
@@ -60,7 +60,7 @@ def victims(
 
 
 def opened_cards(
-    fleet: Fleet,
+    cluster: ClusterLedger,
     node: str,
     uid: str,
     demands: Sequence[Demand],
@@ -68,8 +68,8 @@ def opened_cards(
     behind: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The cards that it would be put on once these have ended; none if it would have no room then."""
-    closed = closed_to(fleet, node, uid, behind)
-    there = _There(fleet, node, closed, demands, (), gone)
+    closed = closed_to(cluster, node, uid, behind)
+    there = _There(cluster, node, closed, demands, (), gone)
     shares = put_all([there.room(gpu, frozenset()) for gpu in there.gpus], there.wanted, (), closed)
     return tuple(sorted({share.uuid for each in shares or () for share in each}))
 
@@ -93,21 +93,21 @@ class _There:
 
     def __init__(
         self,
-        fleet: Fleet,
+        cluster: ClusterLedger,
         node: str,
         closed: frozenset[str],
         demands: Sequence[Demand],
         candidates: Sequence[Candidate],
         leaving: Collection[str] = (),
     ) -> None:
-        ledger = fleet.ledger(node)
+        ledger = cluster.ledger(node)
         self.wanted = [best_fit(demand) for demand in in_order(demands)]
         self.closed = closed
         self.gpus = sorted(ledger.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
         self._outside = {gpu.uuid: ledger.outside(gpu.uuid) for gpu in self.gpus}
         self._charges: dict[str, dict[str, list[Grant]]] = {gpu.uuid: {} for gpu in self.gpus}
-        for uid in fleet.pods_on(node):
-            charged = fleet.charged(uid) if uid not in leaving else None
+        for uid in cluster.pods_on(node):
+            charged = cluster.charged(uid) if uid not in leaving else None
             for charge in charged[1].charges if charged else ():
                 for share in charge.shares:
                     if share.uuid in self._charges:

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.kube.scheduling.fleet import Fleet
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.line_round import Asking, LineRound
 from cotenant.kube.scheduling.matrix import Rows
-from cotenant.kube.scheduling.turns import Asking, Turns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ def order(line: Iterable[Waiting]) -> list[Waiting]:
 
 
 def serve(
-    fleet: Fleet,
+    cluster: ClusterLedger,
     line: Sequence[Waiting],
     now: float,
     patience: float,
@@ -68,7 +68,7 @@ def serve(
     keep what is held for them, however short they have waited: others are being ended for it.
     """
     queue = order(line)
-    turns = Turns(fleet, [waiting.uid for waiting in queue], rows)
+    turns = LineRound(cluster, [waiting.uid for waiting in queue], rows)
     places = dict[str, tuple[str, tuple[str, ...]]]()
     holds = dict[str, tuple[str, tuple[str, ...]]]()
     for waiting in queue:
@@ -77,7 +77,7 @@ def serve(
         row = turns.find_room(asking)
         hold = asking.own
         if row is not None:
-            places[waiting.uid] = fleet.name(row), fleet.uuids(row, turns.take(row, asking))
+            places[waiting.uid] = cluster.name(row), cluster.uuids(row, turns.take(row, asking))
             keeps = hold is not None and hold[0] == row
         else:
             keeps = (overdue or waiting.uid in pressing) and turns.may_keep(asking)
@@ -87,5 +87,5 @@ def serve(
         if row is None and overdue and hold is None:
             hold = turns.find_cards(asking)
         if hold is not None:
-            holds[waiting.uid] = fleet.name(hold[0]), tuple(sorted(fleet.uuids(*hold)))
+            holds[waiting.uid] = cluster.name(hold[0]), tuple(sorted(cluster.uuids(*hold)))
     return Served(tuple(places), holds, places)

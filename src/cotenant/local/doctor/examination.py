@@ -11,7 +11,7 @@ from cotenant.core.errors import LedgerUnusable
 from cotenant.core.gpu import GPU
 from cotenant.hardware import slots
 from cotenant.hardware.nvml import CardReading, NoDriver
-from cotenant.local import admission, processes, reap, slot_folder
+from cotenant.local import line, processes, reap, slot_folder
 from cotenant.local.account import CardAccount
 from cotenant.local.doctor import places
 from cotenant.local.doctor.system import System
@@ -152,7 +152,7 @@ def _cards(
 ) -> tuple[tuple[Card, ...], str | None]:
     try:
         known = {} if ledger else machine.store.cards()
-        sight = admission.look(machine, jobs, known)
+        sight = line.look(machine, jobs, known)
     except NoDriver as error:
         return (), str(error)
     owner = _owners(jobs)
@@ -179,7 +179,7 @@ def _owners(jobs: list[Job]) -> Callable[[int], Job | None]:
     return lambda pid: next((by_pid[each] for each in processes.ancestors(pid) if each in by_pid), None)
 
 
-def _counted(job: Job, pid: int, uuid: str, sight: admission.Sight) -> int | None:
+def _counted(job: Job, pid: int, uuid: str, sight: line.Sight) -> int | None:
     usage = sight.usages.get(job.id)
     at = next((at for at, share in enumerate(job.shares) if share.uuid == uuid), None)
     if usage is None or at is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from cotenant.core.errors import CotenantError
 from cotenant.core.units import Memory, format_bytes
 from cotenant.hardware import slots
-from cotenant.local import admission, slot_folder
+from cotenant.local import line, slot_folder
 from cotenant.local.doctor.lowering import Held, lowered
 from cotenant.local.doctor.places import wanted_mode
 from cotenant.local.job import Job
@@ -43,13 +43,13 @@ def _rebuild(machine: Machine, _ledger: str) -> str:
 
 
 def _settle(machine: Machine, target: str) -> str:
-    admission.settle(machine)
+    line.settle(machine)
     known = {job.id for job in machine.store.jobs()}
     return "it is charged again" if Path(target).name in known else "its room is given back"
 
 
 def _sweep(machine: Machine, target: str) -> str:
-    admission.settle(machine)
+    line.settle(machine)
     path = Path(target)
     if not path.is_dir():  # something else than a slot lay there
         with contextlib.suppress(FileNotFoundError):
@@ -87,7 +87,7 @@ def _slot(machine: Machine, target: str) -> str:
 
 def _lower(machine: Machine, target: str) -> str:
     jobs = machine.store.jobs()
-    sight = admission.look(machine, jobs, machine.store.cards())
+    sight = line.look(machine, jobs, machine.store.cards())
     card = next((reading.gpu for reading in sight.readings if reading.gpu.uuid == target), None)
     if card is None:
         raise NotRepaired(f"{target} does not answer")

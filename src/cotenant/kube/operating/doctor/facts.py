@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from cotenant.kube.objects import Generic, Lease, Meta, Node, Pod
-from cotenant.kube.operating.census import NodeSeen, census
-from cotenant.kube.operating.doctor.told import OfAgent, OfServer
+from cotenant.kube.api.objects import Generic, Lease, Meta, Node, Pod
+from cotenant.kube.operating.doctor.state import OfAgent, OfServer
 from cotenant.kube.operating.installed import Installed
-from cotenant.kube.pods import has_ended
+from cotenant.kube.operating.status.census import NodeSeen, census
+from cotenant.kube.pods.demand import has_ended
 
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"

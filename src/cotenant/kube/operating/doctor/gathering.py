@@ -7,15 +7,15 @@ from collections.abc import Awaitable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from cotenant.kube.certificate_keeper import SECRET
-from cotenant.kube.client import Client, Listing, Selection
-from cotenant.kube.errors import Forbidden, KubeError, NotFound, Undecodable, Unreachable
-from cotenant.kube.objects import Generic, Lease, Secret
+from cotenant.kube.api.client import Client, Listing, Selection
+from cotenant.kube.api.errors import Forbidden, KubeError, NotFound, Undecodable, Unreachable
+from cotenant.kube.api.objects import Generic, Lease, Secret
+from cotenant.kube.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_maps import configurations, own_places
-from cotenant.kube.operating.doctor.told import OfAgent, OfServer
+from cotenant.kube.operating.doctor.state import OfAgent, OfServer
 from cotenant.kube.operating.installed import find_installed
-from cotenant.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS, Resource
 
 T = TypeVar("T")
 _GROUP = "admissionregistration.k8s.io"

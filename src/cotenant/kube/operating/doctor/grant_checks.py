@@ -8,11 +8,11 @@ from cotenant.core.errors import BadInput
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import GrantUnreadable
-from cotenant.kube.objects import Pod
-from cotenant.kube.operating.census import readable_grant
+from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, Finding
-from cotenant.kube.pods import demand_of, grant_of, has_ended, is_mirror
+from cotenant.kube.operating.status.census import readable_grant
+from cotenant.kube.pods.demand import demand_of, grant_of, has_ended, is_mirror
 
 _ALL = 100
 """Percent."""

@@ -11,11 +11,11 @@ from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.dialects.nvidia import CARDS
 from cotenant.dialects.quantity import parse_whole
-from cotenant.kube.node_gpus import drained_of
-from cotenant.kube.objects import Node
+from cotenant.kube.api.objects import Node
+from cotenant.kube.nodes.gpus import drained_of
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding
-from cotenant.kube.pods import has_ended
+from cotenant.kube.pods.demand import has_ended
 
 _PLUGINS = tuple(
     (re.compile(pattern), whose)

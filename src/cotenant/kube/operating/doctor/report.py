@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from cotenant.core.errors import CotenantError
-from cotenant.kube.client import Client
+from cotenant.kube.api.client import Client
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding, Outcome
 from cotenant.kube.operating.doctor.findings import LASTING, findings

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from cotenant.kube.objects import Generic
+from cotenant.kube.api.objects import Generic
 from cotenant.kube.operating.doctor.facts import NAME
 
 KIND = "KubeSchedulerConfiguration"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cotenant.dialects import names
-from cotenant.kube.operating.census import readable_grant
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import WARNING, Finding
+from cotenant.kube.operating.status.census import readable_grant
 
 _SEES_NONE = {"", "void", "none"}
 _DEVICES = "/dev/nvidia"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from cotenant.core.units import format_bytes
-from cotenant.kube.objects import Pod
-from cotenant.kube.operating.census import readable_grant
+from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, WARNING, Finding
-from cotenant.kube.operating.doctor.told import Slot
+from cotenant.kube.operating.doctor.state import Slot
+from cotenant.kube.operating.status.census import readable_grant
 
 
 def slots(facts: Facts) -> Iterator[Finding]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 
-from cotenant.kube import certificates
 from cotenant.kube.admission.configuration import NAME, webhook_configuration
-from cotenant.kube.certificate_keeper import SECRET
-from cotenant.kube.certificate_set import CertificateSet, from_data, is_signed
-from cotenant.kube.certificates import Pair
+from cotenant.kube.certificates import certificates
+from cotenant.kube.certificates.certificates import Pair
+from cotenant.kube.certificates.keeper import SECRET
+from cotenant.kube.certificates.renewal import CertificateSet, from_data, is_signed
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding, restore
 

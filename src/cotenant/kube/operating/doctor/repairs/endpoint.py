@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cotenant.kube.client import Client
-from cotenant.kube.errors import NotFound
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import NotFound
+from cotenant.kube.api.resources import LEASES
 from cotenant.kube.extender.endpoint import endpoint_slice
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.gathering import SLICES
 from cotenant.kube.operating.doctor.repairs.repair import NotRepaired, guard_of
-from cotenant.kube.resources import LEASES
 
 
 async def endpoint(client: Client, facts: Facts, _finding: Finding) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cotenant.dialects import names
-from cotenant.kube.client import Client
-from cotenant.kube.node_gpus import drained_of, read_gpus, write_drained
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import NODES
+from cotenant.kube.nodes.gpus import drained_of, read_gpus, write_drained
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.repairs.repair import NotRepaired
-from cotenant.kube.patches import Guard
-from cotenant.kube.resources import NODES
 
 
 async def undrain(client: Client, _facts: Facts, finding: Finding) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.kube.client import Client
-from cotenant.kube.errors import NotFound
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import NotFound
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.gathering import BINDINGS, POLICIES

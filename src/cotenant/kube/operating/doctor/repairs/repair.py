@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from cotenant.core.errors import CotenantError
-from cotenant.kube.client import Client
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.patches import Guard
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
-from cotenant.kube.patches import Guard
 
 Repair = Callable[[Client, Facts, Finding], Awaitable[str]]
 """Says what it did."""

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cotenant.kube.client import Client, Selection
+from cotenant.kube.api.client import Client, Selection
+from cotenant.kube.api.resources import PODS, Resource
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts
 from cotenant.kube.operating.doctor.repairs.repair import NotRepaired, guard_of
-from cotenant.kube.resources import PODS, Resource
 
 DEPLOYMENTS: Resource[dict[str, Any]] = Resource(dict, "Deployment", "deployments", group="apps")
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import yaml
 
-from cotenant.kube.client import Client
-from cotenant.kube.errors import NotFound
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import NotFound
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import CONFIG_MAPS
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.repairs import rollout
 from cotenant.kube.operating.doctor.repairs.repair import NotRepaired
 from cotenant.kube.operating.doctor.scheduler_checks import correct
 from cotenant.kube.operating.doctor.scheduler_maps import is_configuration, is_own, parts, read
-from cotenant.kube.patches import Guard
-from cotenant.kube.resources import CONFIG_MAPS
 
 DEPLOYMENT = "cotenant-scheduler"
 

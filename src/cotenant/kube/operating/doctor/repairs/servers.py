@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from cotenant.kube.client import Client
+from cotenant.kube.api.client import Client
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.gathering import gather

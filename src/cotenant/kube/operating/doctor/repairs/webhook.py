@@ -6,17 +6,17 @@ import base64
 from dataclasses import replace
 
 from cotenant.kube.admission.configuration import NAME, webhook_configuration
-from cotenant.kube.certificate_keeper import SECRET
-from cotenant.kube.certificate_set import from_data
-from cotenant.kube.client import Client
-from cotenant.kube.errors import NotFound
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import NotFound
+from cotenant.kube.api.patches import Operation, pointer
+from cotenant.kube.api.resources import SECRETS
+from cotenant.kube.certificates.keeper import SECRET
+from cotenant.kube.certificates.renewal import from_data
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.repairs.repair import NotRepaired, guard_of
 from cotenant.kube.operating.doctor.webhook_checks import altered_fields
 from cotenant.kube.operating.installed import RAW_WEBHOOKS
-from cotenant.kube.patches import Operation, pointer
-from cotenant.kube.resources import SECRETS
 
 
 async def ca_bundle(client: Client, facts: Facts, _finding: Finding) -> str:

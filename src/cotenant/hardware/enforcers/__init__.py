@@ -1,0 +1,1 @@
+"""What makes a limit real on a card."""

@@ -1,0 +1,336 @@
+"""The stand-in driver from Python's side: describe cards, make its shared file, watch and disturb it.
+
+The stand-in plays the CUDA driver and NVML on machines without cards. Its users meet in one file; this module
+makes that file and reads it without going through NVML, so that it can judge what others report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import struct
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cotenant.core.errors import BadInput, CotenantError
+from cotenant.hardware import libraries
+from cotenant.hardware.standin import layout
+from cotenant.hardware.standin.models import MIB, Model
+from cotenant.hardware.standin.spec import CardSpec, parse_spec
+
+__all__ = [
+    "CardSpec",
+    "StandIn",
+    "StandInCard",
+    "StandInProcess",
+    "context_bytes",
+    "create",
+    "environment",
+    "parse_spec",
+]
+
+CONTEXT_BYTES = 256 * MIB
+LAUNCH_SECONDS = 20e-6
+CUDA_VERSION = 13000
+DRIVER_VERSION = "580.95.05"
+VARIABLE = "COTENANT_STANDIN"
+"""Names the shared file to the stand-in's libraries."""
+RUNTIME = "COTENANT_STANDIN_RUNTIME"
+"""Where it is set, the stand-in also plays NVIDIA's container runtime: a process sees only the cards that
+NVIDIA_VISIBLE_DEVICES names.
+"""
+
+_UUIDS = uuid.UUID("5d0b0a9c-9f5f-4b5e-8f6c-0d8d5d3c8d11")
+_SIZE = ctypes.sizeof(layout.State)
+_BEGINNING = layout.State.process.offset
+"""What describes the cards; processes follow, and nobody has to write those."""
+_LOST_XID = 79
+_FLOCK = "hhqqi4x"
+
+
+@dataclass(frozen=True, slots=True)
+class StandInCard:
+    uuid: str
+    name: str
+    capacity: int
+    """Bytes that programs can get: the total less the driver's reserve."""
+    parent: str | None
+    lost: bool
+    used: int
+    peak: int
+    """The most that has been in use at one time, ended processes included."""
+    launches: int
+    """Of the processes that are or were last on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandInProcess:
+    pid: int | None
+    """As this process would call it; None if it cannot see that process."""
+    name: str
+    used: Mapping[str, int]
+    """Bytes by card UUID, contexts included."""
+    context: Mapping[str, int]
+    """Of these, contexts."""
+
+
+def create(
+    path: Path,
+    specs: tuple[CardSpec, ...],
+    context_bytes: int = CONTEXT_BYTES,
+    launch_seconds: float = LAUNCH_SECONDS,
+) -> None:
+    """Make the shared file. If it is there already, with these cards, it is left as it is.
+
+    It appears whole or not at all, and of several who try at once one wins.
+    """
+    image = _image(specs, context_bytes, launch_seconds)
+    with contextlib.suppress(FileExistsError):
+        _publish(path, image)
+        return
+    with path.open("rb") as file:
+        found = file.read(_BEGINNING)
+    if len(found) < _BEGINNING or _identity(found) != _identity(image):
+        raise CotenantError(
+            f"{path} describes other cards or is of another version: remove it once nothing uses it"
+        )
+
+
+def _identity(image: bytes) -> tuple[object, ...]:
+    """What stays the same while cards are used."""
+    state = layout.State.from_buffer_copy(image.ljust(_SIZE, b"\0"))
+    cards = [state.card[i] for i in range(min(state.cards, layout.CARDS))]
+    return (state.magic, state.abi, *((card.uuid, card.name, card.total, card.parent) for card in cards))
+
+
+def _publish(path: Path, image: bytes) -> None:
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
+    descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        os.fchmod(descriptor, 0o666)  # all users of the machine share its cards
+        os.write(descriptor, image)
+        os.ftruncate(descriptor, _SIZE)
+        os.link(fresh, path)
+    finally:
+        os.close(descriptor)
+        fresh.unlink()
+
+
+def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: float) -> bytes:
+    """The file's beginning, up to the processes."""
+    state = layout.State()
+    state.magic = layout.MAGIC
+    state.abi = layout.ABI
+    state.size = _SIZE
+    state.cuda_version = CUDA_VERSION
+    state.driver_version = DRIVER_VERSION.encode()
+    place = 0
+    for ordinal, spec in enumerate(specs):
+        model, whole = spec.model, place
+        _fill(state.card[place], model, context_bytes, launch_seconds)
+        state.card[place].uuid = f"GPU-{_uuid(f'card {ordinal}')}".encode()
+        state.card[place].ordinal = ordinal
+        place += 1
+        for number, (profile_name, profile) in enumerate(spec.instances):
+            card = state.card[place]
+            _fill(card, model, context_bytes, launch_seconds)
+            card.uuid = f"MIG-{_uuid(f'card {ordinal} instance {number}')}".encode()
+            card.name = f"{model.name} MIG {profile_name}".encode()
+            card.total, card.reserved = profile.memory, 0
+            card.multiprocessors, card.slices = profile.multiprocessors, profile.slices
+            card.parent, card.instance, card.ordinal = whole + 1, number + 1, number
+            place += 1
+    state.cards = place
+    return bytes(state)[:_BEGINNING]
+
+
+def _fill(card: layout.Card, model: Model, context_bytes: int, launch_seconds: float) -> None:
+    card.name = model.name.encode()
+    card.total, card.reserved = model.total, model.reserved
+    card.context_bytes = context_bytes
+    card.launch_ns = round(launch_seconds * 1e9)
+    card.major, card.minor = model.capability
+    card.multiprocessors = model.multiprocessors
+    card.mig_capable = bool(model.profiles)
+    card.power_limit = model.watts * 1000
+
+
+def _uuid(text: str) -> uuid.UUID:
+    return uuid.uuid5(_UUIDS, text)
+
+
+def environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """`base` and what makes a program's CUDA and NVML libraries be the stand-in's."""
+    folder = str(libraries.standin_folder())
+    before = base.get("LD_LIBRARY_PATH", "")
+    folders = [folder, *(f for f in before.split(":") if f and f != folder)]
+    return {**base, VARIABLE: str(path), "LD_LIBRARY_PATH": ":".join(folders)}
+
+
+def context_bytes(path: Path) -> int:
+    """What a context costs on these cards."""
+    with path.open("rb") as file:
+        file.seek(layout.State.card.offset + layout.Card.context_bytes.offset)
+        return int.from_bytes(file.read(8), "little")
+
+
+class StandIn:
+    """Reads the shared file while programs use it, and does to its cards what happens to real ones."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("r+b", buffering=0)
+        except OSError as error:
+            raise CotenantError(f"{path} is no stand-in driver's file: {error.strerror}") from error
+        if os.fstat(self._file.fileno()).st_size != _SIZE:
+            raise CotenantError(f"{path} is no stand-in driver's file of this version")
+        self._state = layout.State.from_buffer(mmap.mmap(self._file.fileno(), _SIZE))
+        if self._state.magic != layout.MAGIC or self._state.abi != layout.ABI:
+            raise CotenantError(f"{path} is no stand-in driver's file of this version")
+
+    def cards(self) -> tuple[StandInCard, ...]:
+        return tuple(self._card(i) for i in range(self._state.cards))
+
+    def used(self, uuid: str) -> int:
+        """Bytes that living processes hold on this card."""
+        return self._card(self._index(uuid)).used
+
+    def is_locked(self, uuid: str) -> bool:
+        """Whether some process is inside the stand-in's own lock of this card at this moment.
+
+        A process that is stopped there keeps the others waiting, which no real driver does.
+        """
+        return any(self._state.card[self._index(uuid)].lock[:4])
+
+    def processes(self) -> tuple[StandInProcess, ...]:
+        """Living processes that hold memory on a card."""
+        found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
+        for index in range(self._state.cards):
+            uuid = self._uuid(index)
+            for entry, used, context in self._holders(index):
+                by_card = found.setdefault(entry, ({}, {}))
+                by_card[0][uuid], by_card[1][uuid] = used, context
+        return tuple(
+            StandInProcess(
+                self._pid(entry), self._state.process[entry].name.decode(errors="replace"), used, context
+            )
+            for entry, (used, context) in sorted(found.items())
+        )
+
+    def fail(self, uuid: str) -> None:
+        """The card falls off the bus, its MIG instances with it, and the driver says so (XID 79)."""
+        self.post_xid(uuid, _LOST_XID)
+        self._set_lost(uuid, 1)
+
+    def recover(self, uuid: str) -> None:
+        self._set_lost(uuid, 0)
+
+    def add_ecc_errors(self, uuid: str, corrected: int = 0, uncorrected: int = 0) -> None:
+        card = self._state.card[self._index(uuid)]
+        with self._controlling():
+            card.ecc_corrected += corrected
+            card.ecc_uncorrected += uncorrected
+
+    def post_xid(self, uuid: str, code: int) -> None:
+        """An event for whoever listens by NVML."""
+        card = self._state.card[self._index(uuid)]
+        with self._controlling():
+            slot = card.xid[card.xid_count % layout.XIDS]
+            slot.code, slot.time = code, time.monotonic_ns()
+            card.xid_count += 1
+
+    def set_launch_seconds(self, seconds: float) -> None:
+        for index in range(self._state.cards):
+            self._state.card[index].launch_ns = round(seconds * 1e9)
+
+    def _set_lost(self, uuid: str, lost: int) -> None:
+        index = self._index(uuid)
+        for other in range(self._state.cards):
+            if other == index or self._state.card[other].parent == index + 1:
+                self._state.card[other].lost = lost
+
+    def _index(self, uuid: str) -> int:
+        for index in range(self._state.cards):
+            if self._uuid(index) == uuid:
+                return index
+        raise BadInput(f"no simulated card {uuid!r}: there are {', '.join(c.uuid for c in self.cards())}")
+
+    def _uuid(self, index: int) -> str:
+        return str(self._state.card[index].uuid.decode())
+
+    def _card(self, index: int) -> StandInCard:
+        card = self._state.card[index]
+        launches = sum(self._state.process[i].use[index].launches for i in range(self._state.high))
+        return StandInCard(
+            uuid=self._uuid(index),
+            name=card.name.decode(),
+            capacity=card.total - card.reserved,
+            parent=self._uuid(card.parent - 1) if card.parent else None,
+            lost=bool(card.lost),
+            used=sum(used for _, used, _ in self._holders(index)),
+            peak=card.peak,
+            launches=launches,
+        )
+
+    def _holders(self, index: int) -> list[tuple[int, int, int]]:
+        """(entry, bytes, of these contexts) of living processes, all as of one moment."""
+        card = self._state.card[index]
+        for _ in range(10_000):
+            version = card.version
+            uses = [(i, self._state.process[i].use[index]) for i in range(self._state.high)]
+            found = [(i, int(use.used), int(use.context)) for i, use in uses if use.used]
+            if card.version == version and version % 2 == 0:
+                break
+            time.sleep(0)
+        return [holder for holder in found if self._alive(holder[0])]
+
+    def _alive(self, entry: int) -> bool:
+        probe = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_PROCESS + entry, 1, 0)
+        answer = fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_GETLK, probe)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+
+    def _pid(self, entry: int) -> int | None:
+        process = self._state.process[entry]
+        pid = int(process.pid)
+        if process.namespace == os.stat("/proc/self/ns/pid").st_ino:
+            return pid
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                line = next(line for line in status.read_text().splitlines() if line.startswith("NSpid:"))
+                same = int(line.split()[-1]) == pid and _started(status.parent) == process.started
+                if same and _may_be_in(status.parent, process.namespace):
+                    return int(status.parent.name)
+        return None
+
+    @contextlib.contextmanager
+    def _controlling(self) -> Iterator[None]:
+        """Several controllers take turns."""
+        lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_CONTROL, 1, 0)
+        fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLKW, lock)
+        try:
+            yield
+        finally:
+            none = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, layout.LOCK_CONTROL, 1, 0)
+            fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLK, none)
+
+
+def _started(process: Path) -> int:
+    """When a process began, in clock ticks since boot: what tells a pid from its next use."""
+    return int((process / "stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
+def _may_be_in(process: Path, namespace: int) -> bool:
+    """Whether it may be in this pid namespace: one that we may not look at may.
+
+    Every container has a process 1, and several begin in the same clock tick.
+    """
+    try:
+        return os.stat(process / "ns" / "pid").st_ino == namespace
+    except OSError:
+        return True

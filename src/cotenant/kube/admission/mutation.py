@@ -1,0 +1,172 @@
+"""What admission changes in a pod: pure, and nothing the second time.
+
+After it the pod says all that the rest needs: each container that uses a slot asks for one, and the one that
+holds it asks, in native words, for what the slot is worth. Kubernetes' own sums (quotas, a node's room) are
+then the pod's charge exactly, whichever dialect it was written in, however large its init containers are.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.core.errors import BadInput
+from cotenant.dialects import names
+from cotenant.dialects.binding import environment
+from cotenant.dialects.dialect import ContainerDemand, Env, SlotDemand
+from cotenant.dialects.quantity import format_whole, parse_whole, show
+from cotenant.dialects.registry import Dialects
+from cotenant.dialects.wishes import read_wishes
+from cotenant.kube.admission.json_patch import json_patch
+from cotenant.kube.api.patches import Operation
+from cotenant.kube.pods.containers import LISTS, annotations_of, as_list, as_object, containers_of
+from cotenant.kube.pods.slots import PodDemand, slots_of_pod
+from cotenant.kube.settings import Admission
+
+_NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
+"""For a GPU pod's other containers: many images say `all`, and a runtime class is for all of a pod."""
+
+
+_OURS = ("/etc/ld.so.preload", "/run/cotenant")
+"""What the device plugin mounts into a container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """What becomes of a pod at admission."""
+
+    pod: dict[str, Any]
+    patch: list[Operation]
+    """Makes the pod of the one that came; empty if nothing changes."""
+    demand: PodDemand
+    warnings: tuple[str, ...] = ()
+    """To be shown to whoever creates the pod."""
+
+
+def mutate(pod: Mapping[str, Any], admission: Admission, dialects: Dialects) -> Mutation:
+    """BadInput if the pod must be refused; its text is for whoever creates it."""
+    annotations = annotations_of(pod)
+    demand = slots_of_pod(containers_of(pod), annotations, dialects)
+    result = dict(pod)
+    if not demand.slots:
+        _strip(result, [key for key in annotations if names.only_server_writes(key)])
+        return Mutation(result, list(json_patch(pod, result)), demand)
+    spec = _child(result, "spec")
+    _check_unplaced(spec)
+    _strip(result, [key for key in annotations if dialects.only_server_writes(key)])
+    bodies = {body["name"]: body for kind in LISTS for body in _bodies(spec, kind)}
+    counts = read_wishes(annotations).counts
+    for slot in demand.slots:
+        for member in slot.members:
+            _equip(bodies.pop(member.container), slot, member, dialects)
+        _count_cards(result, slot, counts.get(slot.container, 1))
+    for body in bodies.values():
+        _set_env(body, (_NO_CARDS,))
+    if admission.runtime_class and not spec.get("runtimeClassName"):
+        spec["runtimeClassName"] = admission.runtime_class
+    warnings = _set_scheduler(spec, admission)
+    return Mutation(result, list(json_patch(pod, result)), demand, warnings)
+
+
+def _check_unplaced(spec: Mapping[str, Any]) -> None:
+    if spec.get("nodeName"):
+        raise BadInput(
+            f"spec.nodeName: {show(spec['nodeName'])}: a pod that asks for GPU is placed by the scheduler, "
+            "which knows what the cards have left: leave it out, and choose nodes by nodeSelector or affinity"
+        )
+
+
+def _strip(pod: dict[str, Any], keys: list[str]) -> None:
+    if keys:
+        annotations = _child(_child(pod, "metadata"), "annotations")
+        for key in keys:
+            del annotations[key]
+
+
+def _equip(body: dict[str, Any], slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -> None:
+    _check_mounts(body)
+    demand = slot.demand if member is slot.members[-1] else member.demand
+    _ask(body, {**dialects.native.write(demand), names.GPU_SLOT: 1})
+    _set_env(body, environment(slot, member, dialects))
+
+
+def _check_mounts(body: Mapping[str, Any]) -> None:
+    """The kubelet puts a pod's own mounts over those of a device: the limit would be hidden."""
+    where = f"container {body['name']!r}: volumeMounts"
+    for mount in as_list(body.get("volumeMounts"), where):
+        path = as_object(mount, where).get("mountPath")
+        if isinstance(path, str) and _hides(posixpath.normpath(f"/{path}")):
+            raise BadInput(
+                f"{where}: {show(path)}: Cotenant mounts the container's limit there: choose another path"
+            )
+
+
+def _hides(path: str) -> bool:
+    path = "/" + path.lstrip("/")
+    path = path.removeprefix("/var") if path.startswith("/var/run/") else path
+    return any(path == ours or path.startswith(f"{ours}/") for ours in _OURS)
+
+
+def _ask(body: dict[str, Any], amounts: Mapping[str, int]) -> None:
+    """Written only where the amount is another: `4Gi` and `4294967296` are the same."""
+    resources = _child(body, "resources")
+    for kind in ("limits", "requests"):
+        asked = _child(resources, kind)
+        for name, amount in amounts.items():
+            if name not in asked or parse_whole(asked[name], name, "1") != amount:
+                asked[name] = format_whole(amount) if name == names.GPU_MEMORY else str(amount)
+
+
+def _count_cards(pod: dict[str, Any], slot: SlotDemand, wished: int) -> None:
+    """The holder's memory is the slot's, so it is spread over as many cards."""
+    if slot.demand.memory is not None and slot.demand.gpus != wished:
+        annotations = _child(_child(pod, "metadata"), "annotations")
+        annotations[names.gpu_count(slot.container)] = str(slot.demand.gpus)
+
+
+def _set_env(body: dict[str, Any], variables: tuple[Env, ...]) -> None:
+    """Ours in place of any of the same name, and in front, so that others may refer to them."""
+    where = f"container {body['name']!r}: env"
+    present = [as_object(each, where) for each in as_list(body.get("env"), where)]
+    ours = [_env_json(variable) for variable in variables]
+    own = [variable.name for variable in variables]
+    there = [each for each in present if each.get("name") in own]
+    if len(there) != len(ours) or any(each not in there for each in ours):
+        body["env"] = [*ours, *(each for each in present if each.get("name") not in own)]
+
+
+def _env_json(variable: Env) -> dict[str, Any]:
+    if variable.annotation is None:
+        return {"name": variable.name, "value": variable.value}
+    path = f"metadata.annotations['{variable.annotation}']"
+    return {"name": variable.name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+
+
+def _set_scheduler(spec: dict[str, Any], admission: Admission) -> tuple[str, ...]:
+    name = spec.get("schedulerName") or "default-scheduler"
+    if name == admission.scheduler:
+        return ()
+    if name in admission.replaced_schedulers:
+        spec["schedulerName"] = admission.scheduler
+        return ()
+    warning = (
+        f"spec.schedulerName: {show(name)} is kept: it must call Cotenant's extender, or the containers do "
+        f"not start; Cotenant's own is {admission.scheduler!r}"
+    )
+    return (warning,)
+
+
+def _child(parent: dict[str, Any], key: str) -> dict[str, Any]:
+    """A copy of the object of that name, in its place, to be changed: the pod that came stays as it is."""
+    child = dict(as_object(parent.get(key), key))
+    parent[key] = child
+    return child
+
+
+def _bodies(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Copies of the containers, in their place."""
+    if spec.get(kind):
+        spec[kind] = [dict(body) for body in spec[kind]]
+    return spec.get(kind) or []

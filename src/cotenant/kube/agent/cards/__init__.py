@@ -1,0 +1,1 @@
+"""Surveys the GPUs of a node and judges their health."""

@@ -1,0 +1,237 @@
+"""Looking at the cards again and again, without ever waiting for a driver that hangs.
+
+NVML is asked in threads of its own. One that does not come back is left behind: the cards are then sick, the
+agent goes on, and when the driver answers after all the cards are well again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeVar
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects.pod_grant import PodGrant
+from cotenant.hardware.nvml import CardReading, Fault, Readings
+from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
+from cotenant.kube.agent.cards.outside import outside_of, pods_of_processes
+from cotenant.kube.agent.grants import cards_in_use, granted_on
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_LISTEN = 30.0
+"""Seconds for which faults are listened to before the cards are registered anew: some may have come back."""
+_APART = 0.5
+"""Seconds at least between two looks, however many faults ask for one."""
+
+
+class Cards(Protocol):
+    """Where the cards' state is read."""
+
+    def read(self) -> Readings: ...
+
+    def close(self) -> None: ...
+
+
+class Faults(Protocol):
+    """Where faults are heard."""
+
+    def faults(self, timeout: float) -> Iterator[Fault]: ...
+
+
+class Look(NamedTuple):
+    """What a thread brings back."""
+
+    readings: Readings
+    pods: Mapping[int, str | None]
+    """UID of the pod by pid."""
+
+
+class Sight(NamedTuple):
+    """The cards, and what is held on each outside of grants."""
+
+    cards: tuple[CardReading, ...]
+    outside: Mapping[str, int]
+    at: float
+    """When, by a monotonic clock."""
+    granted: bool
+    """Whether the node's grants were known: without them, whatever a pod holds looks like outside."""
+
+
+@dataclass
+class Survey:
+    """`run()` keeps `sight` fresh until it is cancelled."""
+
+    cards: Cards
+    listener: Faults
+    """Not the same as `cards`: each is used by a thread of its own."""
+    grants: Callable[[], Mapping[str, PodGrant] | None]
+    """By pod UID; None while they are not known."""
+    counted: Callable[[], Mapping[str, Mapping[str, int]]]
+    """Bytes of the slots' usage by card and pod UID; asked where the driver does not tell."""
+    interval: float
+    timeout: float
+    recovery: float
+    seen: Callable[[], None] = lambda: None
+    """Called after each look."""
+    clock: Callable[[], float] = time.monotonic
+
+    sight: Sight | None = field(default=None, init=False)
+    trouble: str | None = field(default=None, init=False)
+    """Why the driver gives no answer."""
+    _remembered: Remembered = field(default=NOTHING, init=False)
+    _unexplained: dict[str, int] = field(default_factory=dict, init=False)
+    _asking: asyncio.Future[Look] | None = field(default=None, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def recall(self, older: Remembered) -> None:
+        """What was known before this agent started."""
+        self._remembered = together(self._remembered, older)
+        self.again()
+
+    def again(self) -> None:
+        """Look as soon as possible."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        listening = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=self._listen, args=(loop, listening), name="faults", daemon=True).start()
+        try:
+            async with asyncio.timeout(self.timeout):
+                await listening.wait()
+        except TimeoutError:
+            log.warning("faults of the cards cannot be heard yet: the driver does not answer")
+        while True:
+            self._wake.clear()
+            await self.look()
+            await asyncio.sleep(_APART)
+            try:
+                async with asyncio.timeout(max(0.0, self.interval - _APART)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def look(self) -> Sight:
+        """Once; it takes no longer than `timeout`."""
+        if self._asking is None:
+            self._asking = in_thread(self._ask)
+        done, _ = await asyncio.wait({self._asking}, timeout=self.timeout)
+        told: Readings | str = f"the driver does not answer: a look took more than {self.timeout:g}s"
+        pods: Mapping[int, str | None] = {}
+        if done:
+            asked, self._asking = self._asking, None
+            try:
+                told, pods = asked.result()
+            except CotenantError as error:
+                told = str(error)
+            except Exception as error:  # whatever a driver does, the cards are sick and the agent is not
+                log.exception("the cards cannot be read")
+                told = f"the cards cannot be read: {error}"
+        self._note(told if isinstance(told, str) else None)
+        self.sight = self._reckon(told, pods)
+        self.seen()
+        return self.sight
+
+    def _ask(self) -> Look:
+        readings = self.cards.read()
+        pids = {process.pid for card in readings.cards for process in card.processes}
+        return Look(readings, pods_of_processes(pids))
+
+    def _reckon(self, told: Readings | str, pods: Mapping[int, str | None]) -> Sight:
+        now = self.clock()
+        known = self.grants()
+        grants = known or {}
+        before = self._remembered
+        self._remembered, cards = judge(before, told, cards_in_use(grants), now, self.recovery)
+        told_all = all(process.bytes is not None for card in cards for process in card.processes)
+        counted = {} if told_all else self.counted()
+        outside = {}
+        for card in cards:
+            uuid = card.gpu.uuid
+            held = outside_of(
+                card, pods, granted_on(uuid, grants), counted.get(uuid, {}), self._unexplained.get(uuid)
+            )
+            outside[uuid] = held.bytes
+            self._unexplained[uuid] = held.unexplained
+        self._tell_changes(cards)
+        return Sight(cards, outside, now, known is not None)
+
+    def _tell_changes(self, cards: tuple[CardReading, ...]) -> None:
+        before = {card.gpu.uuid: card.problem for card in self.sight.cards} if self.sight else {}
+        for card in cards:
+            was = before.get(card.gpu.uuid)
+            if card.problem is not None and card.problem != was:
+                log.warning("%s (%s) takes no new grant: %s", card.gpu, card.gpu.uuid, card.problem)
+            elif card.problem is None and was is not None:
+                log.info("%s (%s) is well again", card.gpu, card.gpu.uuid)
+        for uuid in before.keys() - {card.gpu.uuid for card in cards}:
+            log.warning("GPU %s is gone", uuid)
+
+    def _note(self, trouble: str | None) -> None:
+        if trouble is not None and trouble != self.trouble:
+            log.error("%s", trouble)
+        elif trouble is None and self.trouble is not None:
+            log.info("the driver answers again")
+        self.trouble = trouble
+
+    def _listen(self, loop: asyncio.AbstractEventLoop, listening: asyncio.Event) -> None:
+        """In a thread, for as long as the process lives."""
+        while True:
+            pause = 0.0
+            try:
+                faults = self.listener.faults(_LISTEN)
+                loop.call_soon_threadsafe(listening.set)
+                for fault in faults:
+                    loop.call_soon_threadsafe(self._heard, fault)
+            except CotenantError:  # `look` tells what is wrong with the driver
+                pause = self.interval
+            except RuntimeError:  # the loop is closed: the agent ends
+                return
+            except Exception:
+                log.exception("faults of the cards cannot be heard")
+                pause = self.interval
+            try:
+                loop.call_soon_threadsafe(listening.set)
+            except RuntimeError:
+                return
+            time.sleep(pause)
+
+    def _heard(self, fault: Fault) -> None:
+        log.warning("GPU %s reported XID %d", fault.uuid, fault.xid)
+        self._remembered = marked(self._remembered, [fault], self.clock())
+        self.again()
+
+
+def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Not in a pool: its threads are waited for at the end, and this one may never come back."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def finish(result: T | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        problem: Exception | None = None
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
+            problem = error
+        try:
+            loop.call_soon_threadsafe(finish, result, problem)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            return
+
+    threading.Thread(target=run, name="cards", daemon=True).start()
+    return future

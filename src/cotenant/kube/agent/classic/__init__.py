@@ -1,0 +1,1 @@
+"""Serves the kubelet's device plugin and pod-resources APIs."""

@@ -1,0 +1,1 @@
+"""Keeps the slots of a node's containers."""

@@ -1,0 +1,145 @@
+"""Whether a container may start, and with what.
+
+Decisions over what the kubelet, the API server and the node say. Every refusal
+becomes an event of the pod: it says what is wrong and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, get_args
+
+from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.gpu import GPU
+from cotenant.core.grant import Share
+from cotenant.core.units import format_bytes
+from cotenant.dialects import names
+from cotenant.dialects.pod_grant import SlotGrant, read_grant
+from cotenant.dialects.wishes import Mode
+from cotenant.kube.agent.classic.pod_resources import Holder, Holders
+from cotenant.kube.agent.slots.node_slots import NodeSlot
+from cotenant.kube.api.objects import Pod
+from cotenant.kube.pods.demand import has_ended, is_mirror
+
+
+class StartRefused(CotenantError):
+    """The container does not start. The kubelet asks again, with growing pauses."""
+
+
+def holder_of(device: str, holders: Holders) -> Holder:
+    """The one container that the kubelet gave the device to."""
+    found = holders.get(device, ())
+    if not found:
+        raise StartRefused(f"{device}: the kubelet's pod-resources names no container that holds it")
+    if len(found) > 1:
+        raise StartRefused(
+            f"{device}: the kubelet's pod-resources names several holders, {', '.join(map(str, found))}; "
+            "it is tried again when one of them is gone"
+        )
+    if sum(each.count(found[0]) for each in holders.values()) > 1:
+        raise StartRefused(
+            f"{found[0]}: the kubelet's pod-resources names it for several slots: there is another pod of "
+            f"that name, which goes, or it asks for more than one {names.GPU_SLOT}; it is tried again"
+        )
+    return found[0]
+
+
+def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
+    """What the pod's own grant gives to this container on this node; GrantUnreadable if it is forged."""
+    name = f"pod {holder.namespace}/{holder.pod}"
+    if is_mirror(pod):
+        raise StartRefused(
+            f"{name} is a static pod, a file on the node: nothing was granted to it. Create it through "
+            "the API server"
+        )
+    if pod.spec.node_name != node:
+        raise StartRefused(
+            f"{name} is bound to {pod.spec.node_name or 'no node'}, and this is {node}: a pod of that name "
+            "was created anew elsewhere"
+        )
+    if has_ended(pod):
+        raise StartRefused(f"{name} has ended ({pod.status.phase}): its grant has ended with it")
+    text = pod.metadata.annotations.get(names.GRANT)
+    if text is None:
+        raise StartRefused(
+            f"{name} has no grant (annotation {names.GRANT}): it did not come through Cotenant's scheduler. "
+            f"Ask for {names.GPU_MEMORY} or {names.GPU} and leave {names.GPU_SLOT} and spec.nodeName to "
+            "Cotenant"
+        )
+    grant = read_grant(text, pod.metadata.uid)
+    slot = next((slot for slot in grant.slots if slot.container == holder.container), None)
+    if slot is None:
+        holds = ", ".join(slot.container for slot in grant.slots)
+        raise StartRefused(
+            f"{name}: container {holder.container!r} holds no slot of its grant, those that do: {holds}. "
+            f"Leave {names.GPU_SLOT} to Cotenant"
+        )
+    return slot
+
+
+def own_mode(pod: Pod) -> Mode | None:
+    """What the pod itself says is to happen at a limit."""
+    return _mode(pod.metadata.annotations, f"pod {pod.metadata.name}: annotation")
+
+
+def namespace_mode(labels: Mapping[str, str], namespace: str) -> Mode | None:
+    return _mode(labels, f"namespace {namespace}: label")
+
+
+def _mode(said: Mapping[str, str], where: str) -> Mode | None:
+    text = said.get(names.ENFORCE, "").strip()
+    modes: tuple[Mode, ...] = get_args(Mode)
+    if not text:
+        return None
+    for mode in modes:
+        if text == mode:
+            return mode
+    raise BadInput(f"{where} {names.ENFORCE}: {text[:40]!r} is not one of {', '.join(modes)}")
+
+
+class Shortage(NamedTuple):
+    """A card that has not the room for a share beside the slots that are on it."""
+
+    gpu: GPU
+    share: Share
+    others: tuple[NodeSlot, ...]
+
+    def __str__(self) -> str:
+        there = ", ".join(f"{slot.owner} {self._room_of(slot)}" for slot in self.others)
+        asked = "the whole card" if self.share.whole else format_bytes(self.share.memory)
+        return (
+            f"{asked} granted on {self.gpu} ({self.gpu.uuid}) do not fit beside what lives there: "
+            f"{there or 'nothing'}; the card has {format_bytes(self.gpu.memory)}"
+        )
+
+    def _room_of(self, slot: NodeSlot) -> str:
+        uuid = self.gpu.uuid
+        return "the whole card" if slot.is_whole(uuid) else format_bytes(slot.bytes_on(uuid))
+
+
+def shortages(
+    shares: Sequence[Share], cards: Mapping[str, GPU], others: Iterable[NodeSlot]
+) -> list[Shortage]:
+    """Cards on which the shares do not fit; StartRefused if a card is not here at all."""
+    living = tuple(others)
+    found = []
+    for share in shares:
+        gpu = cards.get(share.uuid)
+        if gpu is None:
+            here = ", ".join(sorted(cards)) or "none"
+            raise StartRefused(
+                f"{share.uuid} was granted and is not on this node now (there are: {here}). Delete the pod, "
+                "and it is granted another"
+            )
+        beside = tuple(slot for slot in living if slot.bytes_on(share.uuid) or slot.is_whole(share.uuid))
+        if not _fits(share, gpu, beside):
+            found.append(Shortage(gpu, share, beside))
+    return found
+
+
+def _fits(share: Share, gpu: GPU, beside: Sequence[NodeSlot]) -> bool:
+    if not beside:
+        return share.whole or share.memory <= gpu.memory
+    if share.whole or any(slot.is_whole(share.uuid) for slot in beside):
+        return False
+    return share.memory + sum(slot.bytes_on(share.uuid) for slot in beside) <= gpu.memory

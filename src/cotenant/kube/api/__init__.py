@@ -1,0 +1,1 @@
+"""Talks to the API server: client, connections, watches and caches."""

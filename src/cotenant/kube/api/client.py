@@ -1,0 +1,359 @@
+"""The API server's verbs, typed.
+
+Reads are retried within their time. A write is retried only if it was surely not carried out (no connection,
+or the server was overloaded and said so); otherwise its error says `uncertain`, and the caller reads before
+it undoes anything. A call never lasts longer than its time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from random import Random
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+
+from cotenant.kube.api.auth.access import Access
+from cotenant.kube.api.connection import Call, Connection, ConnectionSettings
+from cotenant.kube.api.errors import Gone
+from cotenant.kube.api.objects import HasMeta
+from cotenant.kube.api.patches import Guard, Operation
+from cotenant.kube.api.resources import PODS, Resource, decode
+from cotenant.kube.api.watch_stream import BOOKMARK, WatchEvent, events
+
+T = TypeVar("T")
+W = TypeVar("W", bound=HasMeta)
+PAGE = 500
+"""Objects a page: about 3 MB of pods, so that neither side holds a whole big list as text."""
+NOT_GUARDED = Guard()
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    items: list[T]
+    resource_version: str
+    """The state that the list shows; a watch from here sees everything after it."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which objects of a kind; everything by default."""
+
+    namespace: str | None = None
+    labels: str = ""
+    """As `kubectl -l`: `app=web,tier!=db`."""
+    fields: str = ""
+    """As `--field-selector`: `spec.nodeName=n1`."""
+
+    def query(self) -> dict[str, str]:
+        both = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: value for name, value in both.items() if value}
+
+
+EVERYTHING = Selection()
+
+
+@dataclass
+class Client:
+    """Used as `async with Client(access) as client`."""
+
+    access: Access
+    settings: ConnectionSettings = field(default_factory=ConnectionSettings)
+    random: Random = field(default_factory=Random, repr=False)
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._connection = Connection(self.access, self.settings, random=self.random, clock=self.clock)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def get(
+        self, resource: Resource[T], name: str, namespace: str | None = None, *, within: float | None = None
+    ) -> T:
+        """The newest state, confirmed by a quorum."""
+        path = resource.path(namespace, name)
+        return resource.decode(await self._read(_asked("get", resource, namespace, name), path, {}, within))
+
+    async def get_path(self, path: str, type: type[T], *, within: float | None = None) -> T:
+        """Anything else that can be read: `/version`, `/readyz`, an API's list of kinds."""
+        return decode(msgspec.json.Decoder(type), await self._read(f"get {path}", path, {}, within), path)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        selection: Selection = EVERYTHING,
+        *,
+        newest: bool = True,
+        page: int = PAGE,
+        retry: bool = True,
+        within: float | None = None,
+    ) -> Listing[T]:
+        """`newest` asks for a state confirmed by a quorum; otherwise the server's cache will do, which is
+        cheaper and may be old. `within` is for each page. If the list changes too much while it is being
+        paged, it is read again in one piece.
+        """
+        query = {**selection.query(), "limit": str(page)}
+        if not newest:
+            query = {**selection.query(), "resourceVersion": "0"}  # a cache answers in one piece
+        asked, path = _asked("list", resource, selection.namespace), resource.path(selection.namespace)
+        items: list[T] = []
+        while True:
+            try:
+                found = resource.decode_page(await self._read(asked, path, query, within, retry=retry))
+            except Gone:
+                if "continue" not in query:
+                    raise
+                items, query = [], selection.query()
+                continue
+            items += found.items or ()
+            if not found.metadata.continue_:
+                return Listing(items, found.metadata.resource_version)
+            query["continue"] = found.metadata.continue_
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        within: float | None = None,
+    ) -> T:
+        """`apiVersion` and `kind` are filled in."""
+        name = body.get("metadata", {}).get("name", "")
+        call = Call(
+            asked=_asked("create", resource, namespace, name),
+            method="POST",
+            path=resource.path(namespace if resource.namespaced else None),
+            body=_encode(resource, body),
+            within=within,
+        )
+        return resource.decode(await self._connection.request(call))
+
+    async def merge_patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        changes: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        guard: Guard = NOT_GUARDED,
+        subresource: str = "",
+        retry: bool = True,
+        within: float | None = None,
+    ) -> T:
+        """Sets what `changes` names; None removes a key."""
+        call = Call(
+            asked=_asked("patch", resource, namespace, name, subresource),
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            body=msgspec.json.encode(guard.into(changes)),
+            content_type="application/merge-patch+json",
+            retry=retry,
+            within=within,
+        )
+        return resource.decode(await self._connection.request(call))
+
+    async def json_patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        operations: Sequence[Operation],
+        namespace: str | None = None,
+        *,
+        guard: Guard = NOT_GUARDED,
+        subresource: str = "",
+        within: float | None = None,
+    ) -> T:
+        """All steps or none."""
+        call = Call(
+            asked=_asked("patch", resource, namespace, name, subresource),
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            body=msgspec.json.encode(guard.before(operations)),
+            content_type="application/json-patch+json",
+            within=within,
+        )
+        return resource.decode(await self._connection.request(call))
+
+    async def apply(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        manager: str,
+        namespace: str | None = None,
+        *,
+        force: bool = False,
+        guard: Guard = NOT_GUARDED,
+        subresource: str = "",
+        within: float | None = None,
+    ) -> T:
+        """Server-side apply: the object shall have these fields, and `manager` owns them. Without `force`,
+        fields that another manager owns are a Conflict. Unguarded, it may be repeated.
+        """
+        name = body["metadata"]["name"]
+        call = Call(
+            asked=_asked("apply", resource, namespace, name, subresource),
+            method="PATCH",
+            path=resource.path(namespace, name, subresource),
+            query={"fieldManager": manager, "force": "true" if force else "false"},
+            body=_encode(resource, guard.into(body)),
+            content_type="application/apply-patch+yaml",
+            repeatable=not guard.fields(),
+            within=within,
+        )
+        return resource.decode(await self._connection.request(call))
+
+    async def delete(
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        guard: Guard = NOT_GUARDED,
+        grace_seconds: int | None = None,
+        within: float | None = None,
+    ) -> None:
+        """Asks for it; an object with finalizers or a grace period goes later. Guard it by uid: the name may
+        have been given to another one.
+        """
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if guard.fields():
+            options["preconditions"] = guard.fields()
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        call = Call(
+            asked=_asked("delete", resource, namespace, name),
+            method="DELETE",
+            path=resource.path(namespace, name),
+            body=msgspec.json.encode(options),
+            within=within,
+        )
+        await self._connection.request(call)
+
+    async def bind(
+        self,
+        name: str,
+        namespace: str,
+        node: str,
+        *,
+        guard: Guard,
+        annotations: Mapping[str, str] | None = None,
+        within: float = 5.0,
+    ) -> None:
+        """Gives the pod its node and the annotations, both or neither. Never retried: who binds must lead,
+        and only the caller can ask that again. Nor is it certain, after an `uncertain` error, that a later
+        read tells the outcome, unless something has changed the pod's resourceVersion meanwhile.
+        """
+        meta = {
+            "name": name,
+            "namespace": namespace,
+            **guard.fields(),
+            "annotations": dict(annotations or {}),
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": meta,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        call = Call(
+            asked=f"bind pod {namespace}/{name} to {node}",
+            method="POST",
+            path=PODS.path(namespace, name, "binding"),
+            body=msgspec.json.encode(body),
+            retry=False,
+            within=within,
+        )
+        await self._connection.request(call)
+
+    async def evict(
+        self, name: str, namespace: str, *, guard: Guard, dry_run: bool = False, within: float = 5.0
+    ) -> None:
+        """Asks for the pod's end as `kubectl drain` does: with its grace period, and TooManyRequests if a
+        PodDisruptionBudget forbids it now. `dry_run` only asks whether it may be. Never retried: who evicts
+        must lead, and a budget does not change in a moment.
+        """
+        options: dict[str, Any] = {"preconditions": guard.fields()}
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": options,
+        }
+        call = Call(
+            asked=f"evict pod {namespace}/{name}",
+            method="POST",
+            path=PODS.path(namespace, name, "eviction"),
+            query={"dryRun": "All"} if dry_run else {},
+            body=msgspec.json.encode(body),
+            retry=False,
+            within=within,
+        )
+        await self._connection.request(call)
+
+    async def watch(
+        self,
+        resource: Resource[W],
+        selection: Selection = EVERYTHING,
+        *,
+        resource_version: str,
+        seconds: int = 300,
+        silence: float = 75.0,
+    ) -> AsyncGenerator[WatchEvent[W], None]:
+        """What happened since `resource_version`, as it happens, for about `seconds`; first of all a bookmark
+        of that very version, when the server has agreed. Ends with Gone if that is too long ago, with
+        Unreachable if the stream breaks, with Silent if nothing, not even a bookmark, came for `silence`
+        seconds. Most callers want a `Watcher`.
+        """
+        asked = _asked("watch", resource, selection.namespace)
+        call = Call(
+            asked=asked,
+            method="GET",
+            path=resource.path(selection.namespace),
+            query={
+                **selection.query(),
+                "watch": "1",
+                "allowWatchBookmarks": "true",
+                "resourceVersion": resource_version,
+                "timeoutSeconds": str(seconds),
+            },
+        )
+        async with (
+            self._connection.stream(call, silence) as pieces,
+            aclosing(events(asked, resource, pieces)) as all,
+        ):
+            yield WatchEvent(BOOKMARK, None, resource_version)
+            async for event in all:
+                yield event
+
+    async def _read(
+        self, asked: str, path: str, query: Mapping[str, str], within: float | None, *, retry: bool = True
+    ) -> bytes:
+        call = Call(asked, "GET", path, query, repeatable=True, retry=retry, within=within)
+        return await self._connection.request(call)
+
+
+def _asked(
+    verb: str, resource: Resource[T], namespace: str | None, name: str = "", subresource: str = ""
+) -> str:
+    kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
+    return " ".join(part for part in (verb, kind, "/".join(p for p in (namespace, name) if p)) if part)
+
+
+def _encode(resource: Resource[T], body: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode({"apiVersion": resource.api_version, "kind": resource.kind, **body})

@@ -1,0 +1,275 @@
+"""Electing one leader among several servers, with a Lease object as the ballot.
+
+Safety rests on monotonic clocks only; nobody compares times with anybody else. The leader counts from
+*before* it sent the renewal that succeeded, and stops believing `margin` seconds before the lease's duration
+is over. The others count the full duration from *after* they first saw that renewal. The leader's belief
+therefore ends before anybody else's may begin, however long either of them, or the API server, was stopped in
+between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+from cotenant.core.errors import BadInput, CotenantError
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import AlreadyExists, Conflict, KubeError, NotFound
+from cotenant.kube.api.objects import Lease
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import LEASES
+
+log = logging.getLogger(__name__)
+NEVER = float("-inf")
+
+
+class NotLeading(CotenantError):
+    """Somebody else may be leading: do not act."""
+
+
+@dataclass(frozen=True)
+class LeaseSettings:
+    """Times are in seconds."""
+
+    name: str = "cotenant-server"
+    namespace: str = "cotenant"
+    duration: int = 10
+    """How long others wait for a leader that does not renew."""
+    margin: float = 2.0
+    """How much sooner the leader stops believing: covers clocks that run at different speeds."""
+    renew_every: float = 2.0
+    look_every: float = 1.0
+    """How often those who do not lead look; jittered."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.margin < self.duration - self.renew_every:
+            raise BadInput("lease: duration must be longer than margin and renew_every together")
+
+
+def unique_identity() -> str:
+    """Two processes never share one, not even two runs of the same container."""
+    return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"
+
+
+def boot_clock() -> float:
+    """Seconds, monotonic, counted also while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass
+class Election:
+    """`run()` competes until it is cancelled, and then gives the lease back."""
+
+    client: Client
+    settings: LeaseSettings = field(default_factory=LeaseSettings)
+    identity: str = field(default_factory=unique_identity)
+    clock: Callable[[], float] = boot_clock
+    random: Random = field(default_factory=Random, repr=False)
+
+    wall: Callable[[], datetime] = field(default=lambda: datetime.now(UTC), repr=False)
+    """For the times that people read in the lease; nothing is decided by them."""
+
+    term: int = field(default=0, init=False)
+    """Counts the leaders of this lease; what was decided in an earlier term is void."""
+    inherited: bool = field(default=True, init=False)
+    """Whether the leader before may have died in the middle of something: it did not give the lease back."""
+    holder: str = field(default="", init=False)
+    """Who is said to lead, for showing."""
+    trouble: KubeError | None = field(default=None, init=False)
+    _begins: float = field(default=NEVER, init=False)
+    _ends: float = field(default=NEVER, init=False)
+    _seen: Lease | None = field(default=None, init=False)
+    _seen_at: float = field(default=NEVER, init=False)
+    _turned: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+
+    def leading(self, for_seconds: float = 0.0) -> bool:
+        """Whether nobody else can lead now, nor in the coming `for_seconds` seconds. Ask right before you
+        act, with the time that the act may take.
+        """
+        return self._begins <= self.clock() < self._ends - for_seconds
+
+    def must_lead(self, for_seconds: float = 0.0) -> None:
+        if not self.leading(for_seconds):
+            by = self.holder or "nobody"
+            raise NotLeading(
+                f"lease {self.settings.namespace}/{self.settings.name}: not ours now, held by {by}"
+            )
+
+    async def wait_until_leading(self) -> int:
+        """The term that has begun."""
+        while not self.leading():
+            await self._turned.wait()
+        return self.term
+
+    async def wait_until_over(self, term: int) -> None:
+        while self.leading() and self.term == term:
+            await self._turned.wait()
+
+    async def run(self) -> None:
+        """Cancel it after everything that acts as leader has stopped."""
+        try:
+            while True:
+                pause = await self._try()
+                await asyncio.sleep(pause)
+        finally:
+            await self._release()
+
+    async def _try(self) -> float:
+        """One step; how many seconds to wait before the next."""
+        try:
+            await self._step()
+        except KubeError as error:
+            if self.trouble is None:
+                log.warning("%s", error)
+            self.trouble = error
+        else:
+            self.trouble = None
+            if self._believes():
+                return self.settings.renew_every
+        return self.settings.look_every * (0.5 + self.random.random() / 2)
+
+    async def _step(self) -> None:
+        if self._believes():
+            try:
+                return await self._write(self._renewal())
+            except (Conflict, NotFound):
+                pass  # somebody has touched it: look who holds it
+        lease = await self._look()
+        if lease is None:
+            return await self._create()
+        if self._holds(lease) and self._believes():
+            return await self._write(self._renewal())
+        self._drop()
+        if self._free(lease):
+            self.inherited = bool(lease.spec.holder_identity)
+            await self._write(self._taking(lease))
+        return None
+
+    async def _look(self) -> Lease | None:
+        settings = self.settings
+        try:
+            lease = await self.client.get(LEASES, settings.name, settings.namespace, within=self._patience())
+        except NotFound:
+            return None
+        self._observe(lease)
+        return lease
+
+    def _observe(self, lease: Lease) -> None:
+        """Its age counts from the first sight of this state of it."""
+        self.holder = lease.spec.holder_identity or ""
+        if self._seen is None or Guard.of(self._seen) != Guard.of(lease):
+            self._seen, self._seen_at = lease, self.clock()
+
+    def _believes(self) -> bool:
+        return self.clock() < self._ends
+
+    def _holds(self, lease: Lease) -> bool:
+        return lease.spec.holder_identity == self.identity
+
+    def _free(self, lease: Lease) -> bool:
+        """Also if it is ours by a write whose answer was lost."""
+        if not lease.spec.holder_identity or self._holds(lease):
+            return True
+        return self.clock() - self._seen_at > (lease.spec.lease_duration_seconds or self.settings.duration)
+
+    def _renewal(self) -> dict[str, Any]:
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self.settings.duration,
+            "renewTime": self._now(),
+        }
+
+    def _taking(self, lease: Lease | None) -> dict[str, Any]:
+        before = 0 if lease is None else lease.spec.lease_transitions or 0
+        return {
+            **self._renewal(),
+            "acquireTime": self._now(),
+            "leaseTransitions": max(before, self.term) + 1,
+        }
+
+    async def _write(self, spec: dict[str, Any]) -> None:
+        """Guarded by the state that was seen, so that of two who want it one gets it."""
+        assert self._seen is not None  # noqa: S101 -- who believes or takes has seen it
+        sent = self.clock()
+        lease = await self.client.merge_patch(
+            LEASES,
+            self.settings.name,
+            {"spec": spec},
+            self.settings.namespace,
+            guard=Guard.of(self._seen),
+            within=self._patience(),
+        )
+        self._won(lease, sent)
+
+    async def _create(self) -> None:
+        """Somebody may have deleted the lease under a leader who still believes, so its time is waited for
+        first. An installation that comes with an unheld Lease starts without that wait.
+        """
+        self._drop()
+        longest = self.settings.duration
+        if self._seen is not None:
+            longest = max(longest, self._seen.spec.lease_duration_seconds or 0)
+        self._begins = self.clock() + longest
+        self.inherited = True
+        body = {"metadata": {"name": self.settings.name}, "spec": self._taking(self._seen)}
+        sent = self.clock()
+        try:
+            lease = await self.client.create(LEASES, body, self.settings.namespace, within=self._patience())
+        except AlreadyExists:
+            return
+        self._won(lease, sent)
+
+    def _won(self, lease: Lease, sent: float) -> None:
+        self._observe(lease)
+        self._ends = sent + self.settings.duration - self.settings.margin
+        term = lease.spec.lease_transitions or 0
+        if term != self.term:
+            self.term = term
+            log.info("lease %s: term %d is ours", self.settings.name, term)
+        loop = asyncio.get_running_loop()
+        for moment in (self._begins, self._ends):
+            loop.call_later(max(0.0, moment - self.clock()), self._turn)
+        self._turn()
+
+    def _drop(self) -> None:
+        if self._ends != NEVER:
+            self._ends = NEVER
+            log.warning("lease %s: no longer ours, held by %s", self.settings.name, self.holder or "nobody")
+            self._turn()
+
+    def _turn(self) -> None:
+        """Wakes those who wait; they look for themselves."""
+        turned, self._turned = self._turned, asyncio.Event()
+        turned.set()
+
+    async def _release(self) -> None:
+        """So that the next one need not wait. Not while we ourselves wait for an unknown leader's time to
+        end.
+        """
+        begun = self._begins <= self.clock()
+        self._ends = NEVER
+        self._turn()
+        try:
+            lease = await self._look() if begun and self._seen is not None else None
+            if lease is not None and self._holds(lease):
+                await self._write({"holderIdentity": None, "renewTime": self._now()})
+        except KubeError as error:
+            log.warning("lease %s is left to expire: %s", self.settings.name, error)
+        finally:
+            self._ends = NEVER
+
+    def _patience(self) -> float:
+        """Seconds for one request: a lost one must leave time for another before the lease ends."""
+        return max(1.0, (self.settings.duration - self.settings.margin) / 3)
+
+    def _now(self) -> str:
+        return self.wall().astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

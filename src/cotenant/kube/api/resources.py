@@ -1,0 +1,126 @@
+"""The kinds that we read and write, and where the API server keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from cotenant.kube.api import objects
+from cotenant.kube.api.errors import Undecodable
+
+T = TypeVar("T")
+
+
+class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One answer to a list request."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+class Event(msgspec.Struct, Generic[T], frozen=True):
+    """One line of a watch that tells of an object."""
+
+    type: str
+    object: T
+
+
+@dataclass(frozen=True)
+class Resource(Generic[T]):
+    """One kind: its place in the API and the type that its objects are read as."""
+
+    model: type[T]
+    kind: str
+    plural: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = True
+    keep: Callable[[T], T] | None = None
+    """What is kept of an object, one by one as they are read: whoever writes them may write a lot."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
+        """Names are checked, not only quoted: an empty one would address the whole collection."""
+        parts = ["", "apis", self.group, self.version] if self.group else ["", "api", self.version]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", _segment(namespace, "namespace")]
+        elif self.namespaced and name is not None:
+            raise ValueError(f"{self.plural} {name}: which namespace?")
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(_segment(name, "name"))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+    def decode(self, body: bytes | msgspec.Raw) -> T:
+        read = decode(self._decoder, body, self.kind)
+        return read if self.keep is None else self.keep(read)
+
+    def decode_page(self, body: bytes) -> Page[T]:
+        if self.keep is None:
+            return decode(self._page_decoder, body, f"list of {self.plural}")
+        page = decode(_RAW_PAGE, body, f"list of {self.plural}")
+        return Page(page.metadata, [self.decode(each) for each in page.items or ()])
+
+    def decode_event(self, line: bytes) -> Event[T]:
+        event = decode(self._event_decoder, line, "watch event")
+        return event if self.keep is None else Event(event.type, self.keep(event.object))
+
+    @cached_property
+    def _event_decoder(self) -> msgspec.json.Decoder[Event[T]]:
+        return msgspec.json.Decoder(Event[self.model])  # type: ignore[name-defined]
+
+    @cached_property
+    def _decoder(self) -> msgspec.json.Decoder[T]:
+        return msgspec.json.Decoder(self.model)
+
+    @cached_property
+    def _page_decoder(self) -> msgspec.json.Decoder[Page[T]]:
+        return msgspec.json.Decoder(Page[self.model])  # type: ignore[name-defined]
+
+
+_RAW_PAGE = msgspec.json.Decoder(Page[msgspec.Raw])
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: str) -> T:
+    try:
+        return decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = str(error)
+    raise Undecodable(f"the API server's {what}: {Undecodable.said}: {problem}")
+
+
+def _segment(text: str, what: str) -> str:
+    if not text or text in {".", ".."} or "/" in text or "%" in text:
+        raise ValueError(f"{text!r} is no {what} of Kubernetes")
+    return quote(text, safe="")
+
+
+PODS = Resource(objects.Pod, "Pod", "pods")
+NODES = Resource(objects.Node, "Node", "nodes", namespaced=False)
+LEASES = Resource(objects.Lease, "Lease", "leases", group="coordination.k8s.io")
+EVENTS = Resource(objects.Event, "Event", "events")
+NAMESPACES = Resource(objects.Generic, "Namespace", "namespaces", namespaced=False)
+CONFIG_MAPS = Resource(objects.Generic, "ConfigMap", "configmaps")
+SECRETS = Resource(objects.Secret, "Secret", "secrets")
+MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
+    objects.MutatingWebhookConfiguration,
+    "MutatingWebhookConfiguration",
+    "mutatingwebhookconfigurations",
+    group="admissionregistration.k8s.io",
+    namespaced=False,
+)

@@ -1,0 +1,187 @@
+"""A store kept like the API server's own state, through restarts, stalls and cut connections.
+
+List, then watch from the list's resourceVersion; after any break, watch again from the last event or
+bookmark. If the server no longer knows that far back (410), list anew and tell the difference. So no change
+is told twice, and a deletion that happened while nobody looked is still told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from random import Random
+from typing import Generic, TypeVar
+
+from cotenant.kube.api.backoff import Backoff
+from cotenant.kube.api.client import EVERYTHING, Client, Selection
+from cotenant.kube.api.errors import Gone, KubeError, Silent, Unreachable
+from cotenant.kube.api.objects import HasMeta
+from cotenant.kube.api.resources import Resource
+from cotenant.kube.api.store import Store
+from cotenant.kube.api.watch_stream import BOOKMARK, DELETED
+
+T = TypeVar("T", bound=HasMeta)
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WatchSettings:
+    """Times are in seconds."""
+
+    first_pause: float = 0.1
+    longest_pause: float = 5.0
+    """Between tries while the server does not answer; jittered."""
+    shortest: int = 240
+    longest: int = 480
+    """How long one watch request lasts; drawn at random, so that clients spread over API servers."""
+    silence: float = 75.0
+    """A watch that says nothing for so long may be dead, and another one is tried. API servers send a
+    bookmark about every minute if there was anything to say.
+    """
+    list_timeout: float = 60.0
+    """For each page."""
+    newest: bool = True
+    """Whether the first list is confirmed by a quorum. Later ones always are, so that time never runs back.
+    """
+
+
+@dataclass
+class Watcher(Generic[T]):
+    """`run()` keeps `store` current until it is cancelled."""
+
+    client: Client
+    resource: Resource[T]
+    selection: Selection = EVERYTHING
+    settings: WatchSettings = field(default_factory=WatchSettings)
+    store: Store[T] = field(default_factory=Store)
+    random: Random = field(default_factory=Random, repr=False)
+    clock: Callable[[], float] = time.monotonic
+
+    trouble: KubeError | None = field(default=None, init=False)
+    """Why the store is not being kept current just now."""
+    heard: float = field(default=float("-inf"), init=False)
+    """By `clock`, when the server last said something."""
+    lists: int = field(default=0, init=False)
+    """How often everything was listed."""
+    _position: str = field(default="", init=False)
+    _following: asyncio.Future[None] | None = field(default=None, init=False, repr=False)
+    _wanted: int = field(default=0, init=False)
+    _had: int = field(default=0, init=False)
+    _listed: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the store has been filled once."""
+        return self._synced.is_set()
+
+    async def wait_until_synced(self, within: float | None = None) -> None:
+        """Unreachable, or whatever the trouble is, if that takes longer than `within` seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._synced.wait()
+        except TimeoutError:
+            problem = self.trouble or Unreachable(f"list {self.resource.plural}: not listed in {within} s")
+            raise problem from None
+
+    async def relist(self) -> None:
+        """List everything anew; when this returns, the store shows a state not older than this call."""
+        self._wanted += 1
+        mine = self._wanted
+        self._position = ""
+        if self._following is not None:
+            self._following.cancel()
+        while self._had < mine:
+            self._listed.clear()
+            await self._listed.wait()
+
+    async def run(self) -> None:
+        backoff = Backoff(self.settings.first_pause, self.settings.longest_pause, self.random)
+        while True:
+            began, asked = self.clock(), None
+            try:
+                if not self._position:
+                    await self._list()
+                if not self._position or not await self._follow_unless_told(backoff):
+                    continue
+            except Silent:
+                continue  # only another try can tell whether anything is wrong
+            except Gone as error:
+                self._position = ""
+                self._note(error)
+            except KubeError as error:
+                asked = error.retry_after
+                self._note(error)
+            else:
+                self.trouble = None
+                if self.clock() - began > self.settings.longest_pause:
+                    backoff.reset()
+                    continue  # the request had its time: nothing is wrong
+            await asyncio.sleep(backoff.next(asked))
+
+    async def _follow_unless_told(self, backoff: Backoff) -> bool:
+        """False if it ended because somebody wants a list."""
+        self._following = asyncio.ensure_future(self._follow(backoff))
+        following = self._following
+        try:
+            await asyncio.wait([following])
+        finally:
+            self._following = None
+            following.cancel()
+            await asyncio.wait([following])
+        if following.cancelled():
+            return False
+        following.result()
+        return True
+
+    async def _list(self) -> None:
+        wanted = self._wanted
+        listing = await self.client.list(
+            self.resource,
+            self.selection,
+            newest=self.settings.newest or self.lists > 0,
+            retry=False,  # `run` does that, and shows the trouble meanwhile
+            within=self.settings.list_timeout,
+        )
+        self.lists += 1
+        self.store.replace(listing.items)
+        self._had = wanted
+        if wanted == self._wanted:  # else somebody wants one that begins later
+            self._position = listing.resource_version
+        self._heard()
+        self._synced.set()
+        self._listed.set()
+
+    async def _follow(self, backoff: Backoff) -> None:
+        watch = self.client.watch(
+            self.resource,
+            self.selection,
+            resource_version=self._position,
+            seconds=self.random.randint(self.settings.shortest, self.settings.longest),
+            silence=self.settings.silence,
+        )
+        async with aclosing(watch) as events:
+            async for event in events:
+                if event.object is None:
+                    assert event.kind == BOOKMARK  # noqa: S101
+                elif event.kind == DELETED:
+                    self.store.remove(event.object)
+                else:
+                    self.store.put(event.object)
+                if event.resource_version != self._position:
+                    self._position = event.resource_version
+                    backoff.reset()
+                self._heard()
+
+    def _heard(self) -> None:
+        self.heard = self.clock()
+        self.trouble = None
+
+    def _note(self, error: KubeError) -> None:
+        if self.trouble is None or type(self.trouble) is not type(error):
+            log.warning("%s", error)
+        self.trouble = error

@@ -1,0 +1,1 @@
+"""Binds pods to nodes and GPUs, and feeds the ledger from the API server."""

@@ -1,0 +1,181 @@
+"""Bind: decide the cards, charge them, then one Binding that carries the grant.
+
+The charge comes first and is given back only when it is certain that the Binding did not and will not happen.
+An answer that was lost tells nothing, so the pod's resourceVersion is changed: a Binding that is still on its
+way is guarded by the old one and fails, and what is read after that is the outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from cotenant.core.errors import CotenantError, NoRoom
+from cotenant.dialects.binding import bind_annotations
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.api.backoff import Backoff
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import Conflict, KubeError
+from cotenant.kube.api.objects import Pod
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import PODS
+from cotenant.kube.binding.fencing import fenced
+from cotenant.kube.binding.ledger_feed import LedgerFeed
+from cotenant.kube.extender.messages import BindArgs
+from cotenant.kube.line.keeper import LineKeeper
+from cotenant.kube.pods.demand import demand_of, has_ended
+from cotenant.kube.pods.slots import PodDemand
+from cotenant.kube.scheduling.placing import place_pod
+
+log = logging.getLogger(__name__)
+
+WITHIN = 4.0
+"""Seconds for the Binding: so long the lease must hold when it is sent."""
+TRIES = 3
+"""Of a Binding that meets a newer state of the pod: others write its status at the same time."""
+
+
+class NotBound(CotenantError):
+    """Told to kube-scheduler, which tries the pod again later."""
+
+
+@dataclass
+class Binder:
+    """Nothing is awaited between the decision and the charge, so no lock is needed."""
+
+    client: Client
+    keeper: LedgerFeed
+    line: LineKeeper
+    dialects: Dialects
+    must_lead: Callable[[float], None]
+    """Raises unless nobody else can lead for so many seconds."""
+    wall_ns: Callable[[], int] = time.time_ns
+    random: Random = field(default_factory=Random, repr=False)
+    bound: Callable[[PodDemand], None] = lambda _: None
+    """Told of every demand that was served."""
+    _doubts: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+
+    async def bind(self, args: BindArgs) -> None:
+        """Returns when the pod is bound, and raises if it is not."""
+        self.must_lead(WITHIN)
+        if args.uid in self.keeper.under_way:
+            raise NotBound(f"pod {args.namespace}/{args.name} is being bound already")
+        self.keeper.under_way.add(args.uid)
+        try:
+            await self._bind(args)
+        finally:
+            if args.uid not in self._doubts:
+                self.keeper.under_way.discard(args.uid)
+
+    async def _bind(self, args: BindArgs) -> None:
+        pod = self.keeper.pods.get(args.uid)
+        for _ in range(TRIES):
+            if pod is None:
+                pod = await self._read(args)
+            if self._is_done(pod, args.node):
+                return
+            try:
+                await self._post(pod, args.node)
+            except Conflict:
+                pod = None  # a newer state, or another pod of that name: read it
+            else:
+                return
+        raise NotBound(f"pod {args.namespace}/{args.name} changes faster than it can be bound")
+
+    async def _read(self, args: BindArgs) -> Pod:
+        pod = await self.client.get(PODS, args.name, args.namespace, within=WITHIN)
+        if pod.metadata.uid != args.uid:
+            raise NotBound(f"pod {args.namespace}/{args.name} is another one by now")
+        return pod
+
+    def _is_done(self, pod: Pod, node: str) -> bool:
+        """Bound by an earlier try whose answer was lost; whatever else is not to be bound any more raises."""
+        meta = pod.metadata
+        if pod.spec.node_name:
+            if self.load(pod) and pod.spec.node_name == node:
+                return True
+            raise NotBound(f"pod {meta.namespace}/{meta.name} is bound to {pod.spec.node_name} already")
+        if meta.deletion_timestamp is not None or has_ended(pod):
+            raise NotBound(f"pod {meta.namespace}/{meta.name} is leaving")
+        if pod.spec.scheduling_gates:
+            raise NotBound(f"pod {meta.namespace}/{meta.name} is gated")
+        return False
+
+    async def _post(self, pod: Pod, node: str) -> None:
+        meta, demand = pod.metadata, demand_of(pod, self.dialects)
+        self.must_lead(WITHIN)
+        annotations = self._charge(pod, node, demand) if demand.slots else {}
+        try:
+            await self.client.bind(
+                meta.name, meta.namespace, node, guard=Guard.of(pod), annotations=annotations, within=WITHIN
+            )
+        except KubeError as error:
+            if error.uncertain:
+                self._doubt(pod)
+            else:
+                self._give_back(meta.uid)
+            raise
+        except BaseException:
+            self._doubt(pod)  # stopped when it may have been sent
+            raise
+        self.line.forget(meta.uid)
+        self.bound(demand)
+
+    def _charge(self, pod: Pod, node: str, demand: PodDemand) -> dict[str, str]:
+        """Checks again what filter promised: two pods may have been promised the same room. What the Binding
+        carries is written first: if that fails, nothing is charged.
+        """
+        cluster, meta = self.keeper.cluster, pod.metadata
+        cluster.release(meta.uid)
+        grant = place_pod(cluster, node, meta.uid, demand.slots)
+        if grant is None:
+            self.line.add(pod, tuple(slot.demand for slot in demand.slots))
+            raise NoRoom(f"no room on the GPUs of {node} any more")
+        gpus = {gpu.uuid: gpu for gpu in cluster.ledger(node).gpus}
+        annotations = bind_annotations(demand.slots, grant, gpus, self.wall_ns(), self.dialects)
+        cluster.charge(node, grant)
+        return annotations
+
+    def _give_back(self, uid: str) -> None:
+        self.keeper.give_back(uid)
+        self.line.moved()
+
+    def load(self, pod: Pod) -> bool:
+        """Charge what a pod that was read bound holds; False if that is nothing."""
+        grant = self.keeper.grant(pod)
+        if grant is not None:
+            self.keeper.cluster.load(pod.spec.node_name, grant)
+        return grant is not None
+
+    def _doubt(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        if uid not in self._doubts:
+            task = asyncio.get_running_loop().create_task(self._settle(pod))
+            self._doubts[uid] = task
+            task.add_done_callback(lambda _: self._settled(uid))
+
+    def _settled(self, uid: str) -> None:
+        self._doubts.pop(uid, None)
+        self.keeper.under_way.discard(uid)
+
+    async def _settle(self, pod: Pod) -> None:
+        """Until the outcome is known; if we do not lead any more it is for the next leader's list to tell."""
+        meta, backoff = pod.metadata, Backoff(0.2, 5.0, self.random)
+        while True:
+            try:
+                self.must_lead(0.0)
+            except CotenantError:
+                return
+            try:
+                now = await fenced(self.client, pod, WITHIN)
+            except KubeError as error:
+                log.warning("pod %s/%s: bound or not is not known: %s", meta.namespace, meta.name, error)
+                await asyncio.sleep(backoff.next(error.retry_after))
+                continue
+            if now is None or not self.load(now):
+                self._give_back(meta.uid)
+            return

@@ -1,0 +1,153 @@
+"""The cluster's ledger, kept in step with what the API server tells.
+
+Two sources charge it: pods that are seen bound with a grant of their own, and binds that are under way. What
+is under way stays charged until its outcome is known, whatever is seen of the pod meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects import names
+from cotenant.dialects.pod_grant import PodGrant
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.api.store import Change, Store
+from cotenant.kube.nodes.gpus import gpus_of_node
+from cotenant.kube.pods.demand import grant_of, has_ended
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+
+log = logging.getLogger(__name__)
+
+RECOUNT = 30.0
+"""Seconds between looks at what is charged and not seen."""
+
+
+@dataclass
+class LedgerFeed:
+    """Feeds `fleet` from the two stores from the moment it is made."""
+
+    pods: Store[Pod]
+    nodes: Store[Node]
+    cluster: ClusterLedger
+    changed: Callable[[Change[Pod]], None] = lambda _: None
+    """Told of every pod's change, after the ledger is."""
+    under_way: set[str] = field(default_factory=set)
+    """UIDs of pods that are being bound."""
+    _unreadable: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.nodes.subscribe(self._on_node)
+        self.pods.subscribe(self._on_pod)
+
+    def unseen(self) -> dict[str, PodGrant]:
+        """What is charged though no pod is seen with it, nor is being bound: to be asked for before a list,
+        and given to `forget_unseen` after it.
+        """
+        return {
+            uid: grant
+            for uid, (_, grant) in self.cluster.pods.items()
+            if uid not in self.under_way and not self._is_seen(uid)
+        }
+
+    def forget_unseen(self, unseen: Mapping[str, PodGrant]) -> None:
+        """A list that is newer does not show them either: binds of an earlier term that did not happen, and
+        pods that came and went while nobody looked. What was charged meanwhile is none of them.
+        """
+        for uid, grant in unseen.items():
+            charged = self.cluster.charged(uid)
+            if uid not in self.under_way and charged is not None and charged[1] is grant:
+                self.give_back(uid)
+
+    async def recount(self, relist: Callable[[], Awaitable[None]]) -> None:
+        """Until it is cancelled: a pod that was bound and deleted while the watch was broken is never told
+        of, and would stay charged. After `relist`, the store is not older than the call.
+        """
+        before: dict[str, PodGrant] = {}
+        while True:
+            await asyncio.sleep(RECOUNT)
+            unseen = self.unseen()
+            lasting = {uid: grant for uid, grant in unseen.items() if before.get(uid) is grant}
+            if lasting:
+                log.info("%d grants are charged and not seen: listing pods anew", len(lasting))
+                await relist()
+                self.forget_unseen(lasting)
+            before = unseen
+
+    def give_back(self, uid: str) -> None:
+        """A bind did not happen. If the pod is seen bound all the same, by whomever, it holds what it has."""
+        seen = self._seen(uid)
+        if seen is None:
+            self.cluster.release(uid)
+        else:
+            self.cluster.load(*seen)
+
+    def grant(self, pod: Pod) -> PodGrant | None:
+        """As `grant_of`; one that cannot be read is none, and the log says so, once."""
+        try:
+            return grant_of(pod)
+        except CotenantError as error:
+            self._once(pod.metadata.uid, f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
+            return None
+
+    def _is_seen(self, uid: str) -> bool:
+        """As `_seen`, without reading the grant: there may be thousands, and each was read when it came."""
+        pod = self.pods.get(uid)
+        return (
+            pod is not None
+            and bool(pod.spec.node_name)
+            and names.GRANT in pod.metadata.annotations
+            and not has_ended(pod)
+        )
+
+    def _seen(self, uid: str) -> tuple[str, PodGrant] | None:
+        """The node and the grant of a pod that is seen bound."""
+        pod = self.pods.get(uid)
+        grant = None if pod is None else self.grant(pod)
+        return None if pod is None or grant is None else (pod.spec.node_name, grant)
+
+    def _on_node(self, change: Change[Node]) -> None:
+        name = change.object.metadata.name
+        if change.kind == "deleted":
+            self.cluster.drop_node(name)
+            return
+        try:
+            gpus, outside = gpus_of_node(change.object)
+        except CotenantError as error:
+            self._once(name, f"node {name}: {error}")
+            gpus, outside = (), {}
+        else:
+            self._unreadable.discard(name)
+        self.cluster.set_node(name, gpus, outside)
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        pod = change.object
+        uid = pod.metadata.uid
+        if change.kind == "deleted" or has_ended(pod):
+            self.cluster.release(uid)
+            self._unreadable.discard(uid)
+        elif pod.spec.node_name and not self._is_known(change):
+            grant = self.grant(pod)
+            if grant is not None:
+                self.cluster.load(pod.spec.node_name, grant)
+            elif uid not in self.under_way:
+                self.cluster.release(uid)
+        self.changed(change)
+
+    def _is_known(self, change: Change[Pod]) -> bool:
+        """Charged already, and only something else has changed: most changes of a pod that runs."""
+        before, now = change.before, change.object
+        return (
+            before is not None
+            and before.spec.node_name == now.spec.node_name
+            and before.metadata.annotations.get(names.GRANT) == now.metadata.annotations.get(names.GRANT)
+            and self.cluster.charged(now.metadata.uid) is not None
+        )
+
+    def _once(self, key: str, message: str) -> None:
+        if key not in self._unreadable:
+            self._unreadable.add(key)
+            log.warning("%s", message)

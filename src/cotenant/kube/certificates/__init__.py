@@ -1,0 +1,1 @@
+"""Issues, renews and serves certificates."""

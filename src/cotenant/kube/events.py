@@ -1,0 +1,125 @@
+"""Events on pods: what `kubectl describe pod` says about a pod that waits, with figures.
+
+One event object a pod and reason, whose text and count change; at most one write a minute for each, and only
+if the API server has time for it: events are for people, nothing depends on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import KubeError
+from cotenant.kube.api.objects import Pod
+from cotenant.kube.api.resources import EVENTS
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "cotenant"
+PAUSE = 60.0
+"""Seconds between two writes about the same thing."""
+AT_ONCE = 4
+LONGEST_NAME = 253
+MOST = 1000
+"""Events that wait to be written; more are dropped."""
+
+
+@dataclass
+class _Told:
+    since: datetime
+    at: float
+    count: int = 1
+
+
+@dataclass
+class EventRecorder:
+    """`run()` writes what `tell` was given until it is cancelled."""
+
+    client: Client
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    _told: dict[tuple[str, str], _Told] = field(default_factory=dict)
+    _waiting: dict[tuple[str, str], tuple[Pod, str | Callable[[], str]]] = field(default_factory=dict)
+    _some: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    def tell(self, pod: Pod, reason: str, message: str | Callable[[], str]) -> None:
+        """`message` is worked out only if it is going to be written."""
+        key = (pod.metadata.uid, reason)
+        told = self._told.get(key)
+        if told is not None and self.clock() - told.at < PAUSE:
+            return
+        if len(self._waiting) < MOST:
+            self._waiting[key] = (pod, message)
+            self._some.set()
+
+    def forget(self, uid: str) -> None:
+        for about in (self._told, self._waiting):
+            for key in [key for key in about if key[0] == uid]:
+                del about[key]
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(AT_ONCE):
+                writers.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while True:
+            if not self._waiting:
+                self._some.clear()
+                await self._some.wait()
+                continue
+            key = next(iter(self._waiting))
+            pod, message = self._waiting.pop(key)
+            try:
+                text = message if isinstance(message, str) else message()
+            except KeyError:
+                continue  # it does not wait any more
+            except Exception:  # whatever it is, the server must not end by it
+                log.exception("event on %s/%s", pod.metadata.namespace, pod.metadata.name)
+                continue
+            await self._write(pod, key, text)
+
+    async def _write(self, pod: Pod, key: tuple[str, str], text: str) -> None:
+        meta, (uid, reason) = pod.metadata, key
+        now = self.wall()
+        told = self._told.get(key)
+        told = _Told(now, self.clock()) if told is None else _Told(told.since, self.clock(), told.count + 1)
+        self._told[key] = told
+        body = {
+            "metadata": {"name": _name(meta.name, uid, reason)},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": meta.namespace,
+                "name": meta.name,
+                "uid": uid,
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": text[:1024],
+            "count": told.count,
+            "firstTimestamp": _stamp(told.since),
+            "lastTimestamp": _stamp(now),
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "reportingInstance": COMPONENT,
+        }
+        try:
+            await self.client.apply(EVENTS, body, COMPONENT, meta.namespace, force=True, within=5.0)
+        except KubeError as error:
+            log.debug("event on %s/%s: %s", meta.namespace, meta.name, error)
+
+
+def _name(pod: str, uid: str, reason: str) -> str:
+    """The pod's own name may be as long as a name can be."""
+    rest = f".{uid[:8].lower()}.{reason.lower()}"
+    return pod[: LONGEST_NAME - len(rest)].rstrip("-.") + rest
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,1 @@
+"""Keeps the line of waiting pods and evicts for those of higher priority."""

@@ -1,0 +1,371 @@
+"""The cluster's line: every pod that found no room, and who is told to try again when room appears.
+
+kube-scheduler asks once, within milliseconds of an event, and then not for minutes: by itself it would often
+ask too early and miss the room. So whoever was refused is kept here, and when the ledger gains room those who
+now fit are annotated, in order, which makes kube-scheduler try them at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from cotenant.core.demand import Demand
+from cotenant.core.errors import BadInput
+from cotenant.core.refusal import ordinal
+from cotenant.dialects import names
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import Conflict, KubeError, NotFound
+from cotenant.kube.api.objects import Condition, Pod
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import PODS
+from cotenant.kube.api.store import Change, Store
+from cotenant.kube.events import EventRecorder
+from cotenant.kube.extender.reasons import REASONS
+from cotenant.kube.pods.demand import demand_of, has_ended
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.eligible import only, rows_of
+from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.matrix import Rows
+from cotenant.kube.scheduling.recent_room import RecentRoom
+from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.waiting import Waiting, order, serve
+from cotenant.kube.settings import Line
+
+log = logging.getLogger(__name__)
+
+TICK = 1.0
+"""Seconds between looks at whose patience has ended and who did not follow a call."""
+SWEEP = 15.0
+"""Seconds between looks at all nodes for everybody, whatever was or was not told."""
+LINGER = 5.0
+"""Seconds for which room that somebody was called for is offered to others too, if it is still there."""
+AT_ONCE = 16
+"""Calls under way at a time."""
+LONGEST_PAUSE = 60.0
+"""Between calls to one pod that fits by us and is not bound: something else keeps it."""
+_BY_NODE = re.compile(r"0/\d+ nodes are available: ")
+"""How kube-scheduler begins; other schedulers may say what they like."""
+
+
+@dataclass
+class Place:
+    """One pod in the line."""
+
+    pod: Pod
+    waiting: Waiting
+    refused: float
+    """By the clock, when it was last."""
+    calls: int = 0
+    """Since then."""
+    called: float = float("-inf")
+    next_call: float = float("inf")
+    left: float = float("-inf")
+    """By the clock, when kube-scheduler was last told whom to evict for it."""
+
+    @property
+    def stays_away(self) -> bool:
+        """It did not follow a call: something besides GPUs keeps it, and room must not wait for it."""
+        return self.calls > 1
+
+
+@dataclass
+class LineKeeper:
+    """`run()` serves the line until it is cancelled; it does so only while it leads."""
+
+    client: Client
+    cluster: ClusterLedger
+    pods: Store[Pod]
+    dialects: Dialects
+    teller: EventRecorder
+    settings: Line = field(default_factory=Line)
+    leading: Callable[[], bool] = lambda: True
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    pressing: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict, init=False)
+    """UID to the node and the cards where others are being ended for it: they are held for it, whatever its
+    patience.
+    """
+    _places: dict[str, Place] = field(default_factory=dict, init=False)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _gained: RecentRoom = field(init=False, repr=False)
+    _swept: float = field(default=float("-inf"), init=False)
+    _served: float = field(default=float("-inf"), init=False)
+
+    def __post_init__(self) -> None:
+        self._gained = RecentRoom(self.cluster, LINGER)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows | None = None) -> None:
+        """It was refused on these nodes; on others it may never be put."""
+        uid = pod.metadata.uid
+        known = self.pods.get(uid)
+        if known is not None and not _waits(known):
+            return  # whoever asks has not heard of it yet
+        now, place = self.clock(), self._places.get(uid)
+        since, eligible, called, left = now, only(self.cluster, rows), float("-inf"), float("-inf")
+        if place is not None:
+            since, left = place.waiting.since, place.left
+            if rows is None:
+                eligible, called = place.waiting.eligible, place.called
+        waiting = Waiting(uid, demands, pod.spec.priority, since, eligible, self._created(pod))
+        self._places[uid] = Place(known or pod, waiting, now, called=called, left=left)
+        self._explain(uid)
+
+    def refuse(self, pod: Pod, why_: str) -> None:
+        """It can never be served; it is told so and does not wait in line."""
+        self.forget(pod.metadata.uid)
+        if self.leading():
+            self.teller.tell(pod, "GPUDemandRefused", why_)
+
+    def forget(self, uid: str) -> None:
+        self.pressing.pop(uid, None)
+        if self._places.pop(uid, None) is not None:
+            self.cluster.unhold(uid)
+
+    def place(self, uid: str) -> Place | None:
+        return self._places.get(uid)
+
+    def places(self) -> list[Place]:
+        """All that wait, the head first."""
+        return [self._places[waiting.uid] for waiting in self._order()]
+
+    def press(self, uid: str, node: str, cards: tuple[str, ...], behind: Collection[str]) -> None:
+        """Hold these cards for it until it has them or `relent` is called; what is held there for those
+        `behind` it gives way.
+        """
+        for other, (where, held) in self.cluster.holds().items():
+            if other in behind and where == node and not set(held).isdisjoint(cards):
+                self.cluster.unhold(other)
+        self.cluster.hold(uid, node, cards)
+        self.pressing[uid] = self.cluster.holds()[uid]
+
+    def still_presses(self, uid: str) -> bool:
+        """Whether the cards are held for it: they are not once somebody ahead of it has taken them."""
+        return uid in self.pressing and self.cluster.holds().get(uid) == self.pressing[uid]
+
+    def relent(self, uid: str) -> None:
+        if self.still_presses(uid):
+            self.cluster.unhold(uid)
+            self.moved()
+        self.pressing.pop(uid, None)
+
+    def leave_to_scheduler(self, uid: str) -> None:
+        """kube-scheduler has been told whom to evict for it."""
+        if uid in self._places:
+            self._places[uid].left = self.clock()
+
+    def place_of(self, uid: str) -> int | None:
+        """1 is the head; None if it does not wait."""
+        line = [waiting.uid for waiting in self._order()]
+        return line.index(uid) + 1 if uid in line else None
+
+    def behind(self, pod: Pod) -> tuple[str, ...]:
+        """Those who come after it, whether or not it waits itself: what is held for them gives way to it."""
+        own = -pod.spec.priority, self._created(pod), pod.metadata.uid
+        after = ((-each.priority, each.created, each.uid) for each in self._order())
+        return tuple(key[2] for key in after if key > own)
+
+    def on_pod(self, change: Change[Pod]) -> None:
+        """From the store: who need not wait any more, and who waits though we never refused it."""
+        pod, uid = change.object, change.object.metadata.uid
+        if change.kind == "deleted" or not _waits(pod) or self._turned_away(change):
+            self.forget(uid)
+        elif uid in self._places:
+            place = self._places[uid]
+            place.pod = pod
+            if _asks_anew(change):
+                self._put(pod)
+        elif is_unschedulable(pod) and not self._something_else_keeps(pod):
+            self._put(pod)
+        self.moved()
+
+    def refill(self) -> None:
+        """At the beginning of a term: all that wait, by what the API server says of them."""
+        self._places.clear()
+        self.pressing.clear()
+        self._hold({})
+        for pod in self.pods:
+            if _waits(pod) and is_unschedulable(pod) and not self._something_else_keeps(pod):
+                self._put(pod)
+        self._swept = float("-inf")
+        self.moved()
+
+    def moved(self) -> None:
+        """The ledger may have gained room, which matters if anybody waits."""
+        if self._places:
+            self._moved.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._pause()
+            if self.leading():
+                await self._serve()
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK):
+                await self._moved.wait()
+        self._moved.clear()
+
+    async def _serve(self) -> None:
+        now = self.clock()
+        gained, sweep = self._gained.rows(now), now - self._swept >= SWEEP
+        if not self._places or not (sweep or len(gained) or now - self._served >= TICK):
+            return
+        self._served = now
+        if sweep:
+            self._swept = now
+            self._forget_unseen(now)
+        line = [place.waiting for place in self._places.values() if not place.stays_away]
+        rows = None if sweep else gained
+        served = serve(self.cluster, line, now, self.settings.patience, rows, self.pressing)
+        self._hold(served.holds)
+        woken = set(served.wake)
+        due = [
+            waiting.uid
+            for waiting in self._order()
+            if self._is_due(self._places[waiting.uid], now, fits=waiting.uid in woken)
+        ]
+        for start in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*(self.call(uid) for uid in due[start : start + AT_ONCE]))
+
+    def _forget_unseen(self, now: float) -> None:
+        """Those that were asked about when they were gone already: nobody will tell that they go."""
+        for uid, place in list(self._places.items()):
+            if now - place.refused >= SWEEP and self.pods.get(uid) is None:
+                self.forget(uid)
+
+    def _is_due(self, place: Place, now: float, *, fits: bool) -> bool:
+        """New room calls at once, but nobody twice in a moment; and who did not follow is called again."""
+        if fits:
+            return now - place.called >= self.settings.retry
+        if now < place.next_call:
+            return False
+        place.next_call = now + self._pause_after(place.calls)
+        rows = rows_of(self.cluster, place.waiting.eligible)
+        found = scan(self.cluster, place.waiting.uid, place.waiting.demands, rows)
+        return bool((found == Verdict.FITS).any())
+
+    def _pause_after(self, calls: int) -> float:
+        return min(self.settings.retry * 2.0 ** min(calls - 1, 32), LONGEST_PAUSE)
+
+    def _hold(self, holds: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
+        before = self.cluster.holds()
+        for uid in before:
+            if uid not in holds:
+                self.cluster.unhold(uid)
+        for uid, (node, cards) in holds.items():
+            if before.get(uid) != (node, cards):
+                self.cluster.hold(uid, node, cards)
+                if uid in self._places:
+                    self._explain(uid)
+
+    async def call(self, uid: str) -> None:
+        """Have kube-scheduler try it: an annotation, guarded by uid, as the name may be another's by now."""
+        place = self._places.get(uid)
+        if place is None or not self.leading():
+            return
+        place.calls, place.called = place.calls + 1, self.clock()
+        place.next_call = place.called + self._pause_after(place.calls)
+        if place.calls == 2:
+            self._swept = float("-inf")  # those behind it are looked at again, without it
+        meta = place.pod.metadata
+        changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall():.3f}"}}}
+        try:
+            await self.client.merge_patch(
+                PODS, meta.name, changes, meta.namespace, guard=Guard(uid), within=5.0
+            )
+        except (NotFound, Conflict):
+            if self.pods.get(uid) is None:  # else we shall be told that it goes
+                self.forget(uid)
+        except KubeError as error:
+            log.warning("calling %s/%s: %s", meta.namespace, meta.name, error)
+
+    def _turned_away(self, change: Change[Pod]) -> bool:
+        """kube-scheduler has just said so; what it said before may be older than our own refusal."""
+        news = change.before is None or _said(change.before) != _said(change.object)
+        return news and self._something_else_keeps(change.object)
+
+    def _something_else_keeps(self, pod: Pod) -> bool:
+        """By kube-scheduler's word, node by node: CPU, a node selector, a volume; and GPUs on none of them.
+
+        Room on cards is not what it waits for, so none is kept for it.
+        """
+        said = _said(pod)
+        return _BY_NODE.match(said) is not None and not any(
+            word in said for word in (*REASONS.values(), *self.dialects.resources)
+        )
+
+    def _put(self, pod: Pod) -> None:
+        try:
+            demands = tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+        except BadInput as error:
+            self.refuse(pod, str(error))
+            return
+        place = self._places.get(pod.metadata.uid)
+        if not demands:
+            return
+        if place is None:
+            self.add(pod, demands)
+        else:
+            # Whoever stays away does so, whatever its author writes, until kube-scheduler asks about it.
+            place.waiting = replace(place.waiting, demands=demands)
+            self._explain(pod.metadata.uid)
+
+    def _explain(self, uid: str) -> None:
+        if self.leading():
+            self.teller.tell(self._places[uid].pod, "WaitingForGPU", lambda: self._reason(uid))
+
+    def _reason(self, uid: str) -> str:
+        place = self._places[uid]
+        reason = why(self.cluster, uid, place.waiting.demands, rows_of(self.cluster, place.waiting.eligible))
+        return f"{reason}: waiting, {ordinal(self.place_of(uid) or 1)} in line"
+
+    def _order(self) -> list[Waiting]:
+        return order(place.waiting for place in self._places.values())
+
+    def _created(self, pod: Pod) -> float:
+        created = pod.metadata.creation_timestamp
+        return created.timestamp() if created else self.wall()
+
+
+def is_unschedulable(pod: Pod) -> bool:
+    """kube-scheduler has tried it, in vain; a gated pod has another reason there."""
+    return _verdict(pod) is not None
+
+
+def _said(pod: Pod) -> str:
+    """Why, in the scheduler's words."""
+    verdict = _verdict(pod)
+    return "" if verdict is None else verdict.message
+
+
+def _verdict(pod: Pod) -> Condition | None:
+    for each in pod.status.conditions:
+        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
+            return each
+    return None
+
+
+def _waits(pod: Pod) -> bool:
+    return not (pod.spec.node_name or has_ended(pod) or pod.metadata.deletion_timestamp is not None)
+
+
+def _asks_anew(change: Change[Pod]) -> bool:
+    """Its wishes may have changed: annotations of a pod that waits are its author's."""
+    before = change.before
+    return before is not None and _wishes(before) != _wishes(change.object)
+
+
+def _wishes(pod: Pod) -> dict[str, str]:
+    return {key: text for key, text in pod.metadata.annotations.items() if key != names.RETRY}

@@ -1,0 +1,1 @@
+"""Reads and writes what a node reports about its GPUs."""

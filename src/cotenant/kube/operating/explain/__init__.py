@@ -1,0 +1,1 @@
+"""Explains why a pod waits, runs or was refused."""

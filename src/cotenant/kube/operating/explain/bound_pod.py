@@ -1,0 +1,242 @@
+"""Where a pod runs, what it was granted there, and what makes its limits real."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from cotenant.core.grant import Share
+from cotenant.core.units import format_bytes
+from cotenant.dialects import names
+from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant, SlotGrant
+from cotenant.dialects.wishes import Mode
+from cotenant.kube.api.objects import Node
+from cotenant.kube.nodes.gpus import GpusUnreadable, NodeCard, NodeGpus, read_gpus
+from cotenant.kube.operating.explain.case import Case
+from cotenant.kube.operating.explain.explanation import Explanation
+from cotenant.kube.pods.demand import grant_of, is_mirror
+from cotenant.kube.pods.eligibility import ANYWHERE, obstacle
+
+Cards = Mapping[str, NodeCard] | None
+"""Of the pod's node, by UUID; None if they are not known."""
+
+_MEANS = {
+    "enforce": "memory beyond the limit is refused",
+    "warn": "memory beyond the limit is given, counted, and said in the program's own output",
+    "observe": "memory is counted, and nothing is refused",
+}
+_ENFORCERS = {
+    "driver": "the driver, for all that the container's processes allocate",
+    "shim": "the shim, for every program that calls the CUDA driver's library",
+    "watch": "nothing at once: overuse is seen a moment later",
+}
+_NORMAL = {"", "ContainerCreating", "PodInitializing"}
+"""Reasons of containers that wait and will start."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeFound:
+    mode: str
+    source: str
+
+
+def mode_of(annotations: Mapping[str, str], labels: Mapping[str, str], default: str) -> ModeFound:
+    """What happens at the limit, and who says so; the agent refuses to start what says neither."""
+    for said, source in (
+        (annotations.get(names.ENFORCE), f"the pod's annotation {names.ENFORCE}"),
+        (labels.get(names.ENFORCE), f"the namespace's label {names.ENFORCE}"),
+    ):
+        if said is not None and said.strip():
+            if said.strip() in get_args(Mode):
+                return ModeFound(said.strip(), source)
+            return ModeFound(
+                "unknown", f"{source}, which is {said[:40]!r} and none of {', '.join(get_args(Mode))}"
+            )
+    return ModeFound(default, "the agent's default")
+
+
+def explain_bound(case: Case) -> Explanation:
+    """Of a pod that has a node, and asks for GPU."""
+    pod, node = case.pod, case.pod.spec.node_name
+    if is_mirror(pod):
+        return _without_grant(
+            case, "it is a static pod, a file on its node", "create it through the API server"
+        )
+    try:
+        grant = grant_of(pod)
+    except GrantUnreadable as error:
+        return Explanation(
+            case.target,
+            "refused",
+            "grant-unreadable",
+            f"it is bound to {node}, and its grant is none, so its containers do not start: {error}",
+            f"kubectl delete pod {case.flags}; if it comes again, cotenant doctor --cluster",
+        )
+    if grant is None:
+        return _without_grant(
+            case,
+            "whoever bound it was not Cotenant",
+            f"create it anew without nodeName, for the scheduler {case.settings.admission.scheduler}",
+        )
+    return _granted(case, grant)
+
+
+def _without_grant(case: Case, why: str, step: str) -> Explanation:
+    return Explanation(
+        case.target,
+        "refused",
+        "no-grant",
+        f"it is bound to {case.pod.spec.node_name} without a grant, so it does not start: {why}",
+        step,
+    )
+
+
+def _granted(case: Case, grant: PodGrant) -> Explanation:
+    pod, node = case.pod, case.node(case.pod.spec.node_name)
+    told = _told(node)
+    cards = {card.uuid: card for card in told.cards} if told is not None else None
+    mode = mode_of(pod.metadata.annotations, case.labels, case.settings.agent.mode)
+    granted = tuple(_slot(slot, cards) for slot in grant.slots)
+    enforcer = told.enforcer if told is not None else "unknown"
+    where = pod.spec.node_name
+    state, reason, sentence, step = _state(case, node, f"{_sum(grant)} on {where}")
+    if state == "running":
+        sentence += f": {_ENFORCED.get(enforcer, 'limited')}, {mode.mode} by {mode.source}"
+    shares = [share for slot in grant.slots for share in slot.shares]
+    gone = [share.uuid for share in shares if cards is not None and share.uuid not in cards]
+    if gone:
+        reason, sentence = "card-gone", f"{sentence}; {where} shows {', '.join(gone)} no more"
+        step = f"kubectl delete pod {case.flags}, and it is granted another card"
+    return Explanation(
+        case.target,
+        state,
+        reason,
+        sentence,
+        step,
+        (
+            ("granted", granted),
+            ("limits", _limits(grant, told, mode)),
+        ),
+        {
+            "node": where,
+            "grant": [_slot_json(slot, cards) for slot in grant.slots],
+            "enforcer": enforcer,
+            "mode": mode.mode,
+            "modeFrom": mode.source,
+            "computeEnforced": told.mps if told is not None else None,
+        },
+    )
+
+
+_ENFORCED = {"driver": "limited by the driver", "shim": "limited by the shim", "watch": "watched"}
+
+
+def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, str]:
+    pod = case.pod
+    where = pod.spec.node_name
+    if node is None and case.whole:
+        return (
+            "lost",
+            "node-gone",
+            f"it holds {holds}, and there is no node {where} any more",
+            ("the pod is deleted by Kubernetes soon; its workload makes another"),
+        )
+    trouble = obstacle(ANYWHERE, node) if node is not None else None
+    if trouble is not None and trouble.kind == "not-ready":
+        return "unknown", "not-ready", f"it holds {holds}, and that node {trouble.found}", trouble.step
+    if pod.metadata.deletion_timestamp is not None:
+        return (
+            "ending",
+            "terminating",
+            f"it is being deleted; it holds {holds} until its containers have ended",
+            "",
+        )
+    stuck = next(
+        (
+            each
+            for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            if each.state.waiting is not None and each.state.waiting.reason not in _NORMAL
+        ),
+        None,
+    )
+    if stuck is not None and stuck.state.waiting is not None:
+        waiting = stuck.state.waiting
+        words = " ".join((waiting.message or case.warning or "").split())
+        return (
+            "starting",
+            "does-not-start",
+            (
+                f"it holds {holds}, and container {stuck.name!r} does not start: {waiting.reason}"
+                f"{f': {words}' if words else ''}"
+            ),
+            f"kubectl describe pod {case.flags}",
+        )
+    if pod.status.phase == "Pending":
+        warned = f": {' '.join(case.warning.split())}" if case.warning else ""
+        return "starting", "", f"it holds {holds}, and its containers are starting{warned}", ""
+    return "running", "", f"it runs with {holds}", ""
+
+
+def _told(node: Node | None) -> NodeGpus | None:
+    """None if the node is not there, may not be seen, or cannot be understood."""
+    if node is None:
+        return None
+    try:
+        return read_gpus(node.metadata.annotations.get(names.GPUS))
+    except GpusUnreadable:
+        return None
+
+
+def _sum(grant: PodGrant) -> str:
+    shares = [share for slot in grant.slots for share in slot.shares]
+    whole = len({share.uuid for share in shares if share.whole})
+    memory = sum(share.memory for share in shares if not share.whole)
+    parts = [f"{whole} whole card{'s' if whole > 1 else ''}"] if whole else []
+    return " and ".join([*parts, *([f"{format_bytes(memory)} of GPU memory"] if memory else [])])
+
+
+def _slot(slot: SlotGrant, cards: Cards) -> str:
+    before = f" (and before it {', '.join(slot.init)})" if slot.init else ""
+    who = f"{slot.container}{before}"
+    return f"{who}: {', '.join(_share(share, cards) for share in slot.shares)}"
+
+
+def _share(share: Share, cards: Cards) -> str:
+    amount = "the whole of" if share.whole else f"{format_bytes(share.memory)} on"
+    compute = f" and {share.compute}% of its compute" if share.compute else ""
+    if cards is None:
+        return f"{amount} {share.uuid}{compute}"
+    card = cards.get(share.uuid)
+    if card is None:
+        return f"{amount} {share.uuid}, which is not there{compute}"
+    sick = f", which is sick: {card.problem}" if card.problem is not None else ""
+    return f"{amount} GPU {card.index} ({share.uuid}, {card.model}){compute}{sick}"
+
+
+def _limits(grant: PodGrant, told: NodeGpus | None, mode: ModeFound) -> tuple[str, ...]:
+    means = _MEANS.get(mode.mode, "the agent starts no container")
+    lines = [
+        f"memory: {_ENFORCERS.get(told.enforcer, told.enforcer) if told else 'its node does not tell'}",
+        f"at the limit: {mode.mode} ({means}), by {mode.source}",
+    ]
+    if any(share.compute for slot in grant.slots for share in slot.shares):
+        enforced = told is not None and told.mps
+        lines.append(f"compute: {'enforced by MPS' if enforced else 'not enforced: no MPS on the node'}")
+    return tuple(lines)
+
+
+def _slot_json(slot: SlotGrant, cards: Cards) -> dict[str, Any]:
+    known = cards or {}
+    return {
+        "container": slot.container,
+        "initContainers": list(slot.init),
+        "gpus": [
+            {
+                **share.to_json(),
+                "index": known[share.uuid].index if share.uuid in known else None,
+                "model": known[share.uuid].model if share.uuid in known else None,
+            }
+            for share in slot.shares
+        ],
+    }

@@ -1,0 +1,64 @@
+"""All that is known of one pod that somebody asks about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.pods.eligibility import ANYWHERE, Placement
+from cotenant.kube.settings import Settings
+
+
+@dataclass(frozen=True)
+class Case:
+    pod: Pod
+    now: float
+    """Seconds of the Unix epoch."""
+    placement: Placement = ANYWHERE
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    """All of the cluster: the line and the cards are everybody's."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of its namespace."""
+    settings: Settings = field(default_factory=Settings)
+    """Of the installation, as far as they can be read."""
+    warning: str = ""
+    """The newest of its events that warn."""
+    whole: bool = True
+    """Whether nodes and pods are those of the cluster; False: the person who asks may not see them."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
+    def flags(self) -> str:
+        """As kubectl names it."""
+        return f"-n {self.pod.metadata.namespace} {self.pod.metadata.name}"
+
+    @property
+    def target(self) -> str:
+        return f"pod {self.name}"
+
+    @property
+    def waited(self) -> float:
+        created = self.pod.metadata.creation_timestamp
+        return max(0.0, self.now - created.timestamp()) if created is not None else 0.0
+
+    @property
+    def scheduler_says(self) -> str:
+        """Why it is not bound, as kube-scheduler wrote it into the pod."""
+        found = (each for each in self.pod.status.conditions if each.type == "PodScheduled")
+        return next((each.message for each in found if each.status == "False"), "")
+
+    def node(self, name: str) -> Node | None:
+        return next((each for each in self.nodes if each.metadata.name == name), None)
+
+
+def duration(seconds: float) -> str:
+    """`90s`, `12m`, `5h`, `3d`: as people tell how long somebody has waited."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)}{unit}"
+    return f"{int(seconds)}s"

@@ -1,0 +1,102 @@
+"""Which of the many things that can be said about a pod is the one that matters."""
+
+from __future__ import annotations
+
+from cotenant.core.errors import BadInput
+from cotenant.dialects import names
+from cotenant.dialects.nvidia import CARDS
+from cotenant.kube.api.objects import Container, Pod
+from cotenant.kube.extender.reasons import REASONS
+from cotenant.kube.operating.explain.bound_pod import explain_bound
+from cotenant.kube.operating.explain.case import Case
+from cotenant.kube.operating.explain.explanation import Explanation
+from cotenant.kube.operating.explain.waiting_pod import explain_waiting
+from cotenant.kube.pods.demand import demand_of, has_ended
+
+
+def explain_pod(case: Case) -> Explanation:
+    pod = case.pod
+    again = f"delete it, correct it and create it anew: kubectl delete pod {case.flags}"
+    try:
+        demand = demand_of(pod, case.settings.dialects)
+    except BadInput as error:
+        return Explanation(case.target, "refused", "bad-demand", f"its demand makes no sense: {error}", again)
+    if not demand.slots:
+        return _not_gpu(case)
+    if has_ended(pod):
+        return Explanation(
+            case.target, "ended", "", f"it has ended ({pod.status.phase}) and holds nothing on any card"
+        )
+    if not all(_has_slot(pod, slot.container) for slot in demand.slots):
+        return Explanation(
+            case.target,
+            "refused",
+            "not-admitted",
+            "it was created past Cotenant's webhook, so no container of it is given a card",
+            f"{again}; why the webhook was not asked, `cotenant doctor --cluster` tells",
+        )
+    if pod.spec.node_name:
+        return explain_bound(case)
+    return _unbound(case)
+
+
+def _unbound(case: Case) -> Explanation:
+    pod, own = case.pod, case.settings.admission.scheduler
+    scheduler = pod.spec.scheduler_name or "default-scheduler"
+    if pod.metadata.deletion_timestamp is not None:
+        return Explanation(
+            case.target, "ending", "terminating", "it is being deleted before it was placed; it holds nothing"
+        )
+    if pod.spec.scheduling_gates:
+        gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+        return Explanation(
+            case.target,
+            "waiting",
+            "gated",
+            f"its scheduling gates keep every scheduler from it: {gates}",
+            "whoever set a gate takes it off; it is in line from then on",
+        )
+    asked_us = any(reason in case.scheduler_says for reason in REASONS.values())
+    if scheduler != own and not asked_us:
+        return Explanation(
+            case.target,
+            "waiting",
+            "other-scheduler",
+            f"it names the scheduler {scheduler}, which has not asked Cotenant; Cotenant's own is {own}",
+            f"create it anew with schedulerName: {own} or none, or let {scheduler} call Cotenant's extender",
+        )
+    if not case.whole:
+        return Explanation(
+            case.target,
+            "waiting",
+            "unknown",
+            case.scheduler_says or "no scheduler has looked at it yet",
+            "ask somebody who may list the cluster's nodes and pods for `cotenant explain`",
+        )
+    return explain_waiting(case)
+
+
+def _not_gpu(case: Case) -> Explanation:
+    other = next((name for name in (CARDS,) if _asks(case.pod, name)), None)
+    if other is not None:
+        sentence = f"it asks for {other}, which Cotenant does not serve here: the dialect nvidia is off"
+        step = f"ask for {names.GPU} (whole cards) or {names.GPU_MEMORY} in place of it"
+        return Explanation(case.target, "not-gpu", "other-resource", sentence, step)
+    says = case.scheduler_says
+    where = f"it runs on {case.pod.spec.node_name}" if case.pod.spec.node_name else "it is not placed yet"
+    told = f"; kube-scheduler says: {says}" if says else ""
+    return Explanation(
+        case.target, "not-gpu", "", f"it asks for no GPU, so Cotenant has no part in it; {where}{told}"
+    )
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*(pod.spec.containers or ()), *pod.spec.init_containers)
+
+
+def _asks(pod: Pod, resource: str) -> bool:
+    return any(resource in each.resources.limits for each in _containers(pod))
+
+
+def _has_slot(pod: Pod, container: str) -> bool:
+    return any(names.GPU_SLOT in each.resources.limits for each in _containers(pod) if each.name == container)

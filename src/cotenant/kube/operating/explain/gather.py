@@ -1,0 +1,237 @@
+"""Reads what `explain` needs, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects import names
+from cotenant.kube.api.client import Client, Selection
+from cotenant.kube.api.errors import Forbidden, KubeError, NotFound
+from cotenant.kube.api.objects import Event, Generic, Meta, Pod
+from cotenant.kube.api.resources import EVENTS, NAMESPACES, Resource
+from cotenant.kube.operating.explain.case import Case
+from cotenant.kube.operating.explain.explaining import explain_pod
+from cotenant.kube.operating.explain.explanation import Explanation
+from cotenant.kube.operating.explain.line_view import view_line
+from cotenant.kube.operating.explain.refused_pod import explain_refusal
+from cotenant.kube.operating.explain.waiting_pod import explain_briefly
+from cotenant.kube.operating.explain.workloads import DEPLOYMENTS, PODS, REPLICA_SETS, WORKLOADS, Asked, owned
+from cotenant.kube.operating.installed import Installed, find_installed
+from cotenant.kube.operating.status.reading import Seen, read_all
+from cotenant.kube.pods.eligibility import Placement
+
+_RAW_PODS: Resource[dict[str, Any]] = Resource(dict, "Pod", "pods")
+_QUOTAS = Resource(Generic, "ResourceQuota", "resourcequotas")
+MOST_LISTED = 100
+
+
+class NotExplained(CotenantError):
+    """There is nothing of that name."""
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    seen: Seen | None
+    """None: this person may not see it."""
+    installed: Installed
+    now: float
+
+
+async def explain(client: Client, namespace: str | None, asked: Asked, now: float) -> list[Explanation]:
+    """`namespace` None: wherever there is one of that name."""
+    cluster = await _cluster(client, now)
+    if asked.kind in {None, PODS}:
+        found = await _pods_named(client, namespace, asked.name)
+        if found:
+            return [await _explain(client, each, cluster) for each in found]
+    if asked.kind != PODS:
+        for resource in WORKLOADS:
+            if asked.kind in {None, resource.plural}:
+                made = await _named(client, resource, namespace, asked.name)
+                if made:
+                    return [each for one in made for each in await _workload(client, resource, one, cluster)]
+    raise await _not_there(client, namespace, asked)
+
+
+async def explain_line(client: Client, namespace: str | None, now: float) -> list[Explanation]:
+    """All that wait, in the order in which they are served; of one namespace, if it is given."""
+    cluster = await _cluster(client, now)
+    if cluster.seen is None:
+        raise NotExplained("the line is everybody's: listing it needs the right to list nodes and pods")
+    settings, seen = cluster.installed.settings, cluster.seen
+    view = view_line(seen.nodes, seen.pods, settings, now)
+    waiting = [view.pods[each.uid] for each in view.line]
+    wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}][:MOST_LISTED]
+    cases = [Case(pod, now, nodes=seen.nodes, pods=seen.pods, settings=settings) for pod in wanted]
+    return explain_briefly(cases, view)
+
+
+async def _cluster(client: Client, now: float) -> _Cluster:
+    async def all_() -> Seen | None:
+        try:
+            return await read_all(client)
+        except Forbidden:
+            return None
+
+    seen, installed = await asyncio.gather(all_(), find_installed(client))
+    return _Cluster(seen, installed, now)
+
+
+async def _pods_named(client: Client, namespace: str | None, name: str) -> list[dict[str, Any]]:
+    if namespace is not None:
+        try:
+            return [await client.get(_RAW_PODS, name, namespace)]
+        except NotFound:
+            return []
+    return (await client.list(_RAW_PODS, Selection(fields=f"metadata.name={name}"))).items
+
+
+async def _explain(client: Client, raw: dict[str, Any], cluster: _Cluster) -> Explanation:
+    pod = msgspec.convert(raw, Pod)
+    own, seen = pod.metadata.namespace, cluster.seen
+    labels, warning = await asyncio.gather(_labels(client, own), _warning(client, pod))
+    return explain_pod(
+        Case(
+            pod,
+            cluster.now,
+            msgspec.convert(raw.get("spec") or {}, Placement),
+            nodes=seen.nodes if seen else (),
+            pods=_with(seen.pods, pod) if seen else (),
+            labels=labels,
+            settings=cluster.installed.settings,
+            warning=warning,
+            whole=seen is not None,
+        )
+    )
+
+
+def _with(pods: Sequence[Pod], pod: Pod) -> tuple[Pod, ...]:
+    """All pods, this one as it was read last."""
+    return (*(each for each in pods if each.metadata.uid != pod.metadata.uid), pod)
+
+
+async def _labels(client: Client, namespace: str) -> dict[str, str]:
+    try:
+        return (await client.get(NAMESPACES, namespace)).metadata.labels
+    except KubeError:
+        return {}
+
+
+async def _warning(client: Client, pod: Pod) -> str:
+    fields = f"involvedObject.uid={pod.metadata.uid},type=Warning"
+    try:
+        events = (await client.list(EVENTS, Selection(pod.metadata.namespace, fields=fields))).items
+    except KubeError:
+        return ""
+    newest = _newest(events)
+    return newest.message if newest is not None else ""
+
+
+def _newest(events: Sequence[Event]) -> Event | None:
+    return max(events, key=_seen_at, default=None)
+
+
+def _seen_at(event: Event) -> float:
+    at = event.last_timestamp or event.metadata.creation_timestamp
+    return at.timestamp() if at is not None else 0.0
+
+
+async def _named(
+    client: Client, resource: Resource[Generic], namespace: str | None, name: str
+) -> list[Generic]:
+    try:
+        if namespace is not None:
+            return [await client.get(resource, name, namespace)]
+        return (await client.list(resource, Selection(fields=f"metadata.name={name}"))).items
+    except (NotFound, Forbidden):
+        return []
+
+
+async def _workload(
+    client: Client, resource: Resource[Generic], workload: Generic, cluster: _Cluster
+) -> list[Explanation]:
+    """Why pods of it are missing, and then what is to be said about those that do not run."""
+    meta = workload.metadata
+    uids = {meta.uid}
+    if resource is DEPLOYMENTS:
+        sets = (await client.list(REPLICA_SETS, Selection(meta.namespace))).items
+        uids |= {each.uid for each in owned(uids, [one.metadata for one in sets])}
+    raw = (await client.list(_RAW_PODS, Selection(meta.namespace))).items
+    metas = owned(uids, [msgspec.convert(each["metadata"], Meta) for each in raw])
+    living = {each.uid for each in metas}
+    own = [each for each in raw if each["metadata"]["uid"] in living]
+    target = f"{resource.kind.lower()} {meta.namespace}/{meta.name}"
+    told: list[Explanation] = []
+    failure = await _failure(client, meta.namespace, uids)
+    if failure is not None and _lacks(workload, [each for each in own if not _has_ended(each)]):
+        told.append(explain_refusal(target, meta.namespace, failure.message))
+    of_pods = [await _explain(client, each, cluster) for each in own]
+    told += [each for each in of_pods if each.state != "running"] or of_pods[:1]
+    if not told:
+        told.append(
+            Explanation(
+                target,
+                "empty",
+                "",
+                f"it has no pods: {_wanted(workload)} are wanted",
+                f"kubectl describe -n {meta.namespace} {resource.kind.lower()} {meta.name}",
+            )
+        )
+    return told
+
+
+def _has_ended(raw: dict[str, Any]) -> bool:
+    return (raw.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def _wanted(workload: Generic) -> int:
+    spec, status = workload.spec, workload.status
+    return int(spec.get("replicas", spec.get("parallelism", status.get("desiredNumberScheduled", 1))) or 0)
+
+
+def _lacks(workload: Generic, own: Sequence[object]) -> bool:
+    return len(own) < _wanted(workload)
+
+
+async def _failure(client: Client, namespace: str, uids: set[str]) -> Event | None:
+    events = (await client.list(EVENTS, Selection(namespace, fields="reason=FailedCreate"))).items
+    return _newest([each for each in events if each.involved_object.uid in uids])
+
+
+async def _not_there(client: Client, namespace: str | None, asked: Asked) -> CotenantError:
+    """Of a pod that was never created there may be a trace: its controller's event, or a full quota."""
+    where = f" in namespace {namespace}" if namespace is not None else " in any namespace"
+    what = asked.kind.removesuffix("s") if asked.kind else "pod or workload"
+    message = f"no {what} {asked.name}{where}"
+    if namespace is None:
+        return NotExplained(f"{message}: kubectl get pods -A")
+    try:
+        events = (await client.list(EVENTS, Selection(namespace, fields="reason=FailedCreate"))).items
+        quotas = (await client.list(_QUOTAS, Selection(namespace))).items
+    except KubeError:
+        events, quotas = [], []
+    newest = _newest([each for each in events if asked.name.startswith(f"{each.involved_object.name}-")])
+    if newest is not None:
+        made_by = f"{newest.involved_object.kind.lower()} {namespace}/{newest.involved_object.name}"
+        told = explain_refusal(made_by, namespace, newest.message)
+        return NotExplained(f"{message}; {made_by}: {told.sentence}. Next: {told.step}")
+    full = [f"{each.metadata.name} ({line})" for each in quotas for line in _full(each)]
+    hint = f"; quotas on GPU there: {', '.join(full)}" if full else ""
+    return NotExplained(
+        f"{message}{hint}: if creating it was refused, kubectl said why; -A looks in all namespaces"
+    )
+
+
+def _full(quota: Generic) -> list[str]:
+    hard, used = quota.status.get("hard") or {}, quota.status.get("used") or {}
+    return [
+        f"{used.get(name, '0')} of {amount} of {name}"
+        for name, amount in hard.items()
+        if names.DOMAIN in name
+    ]

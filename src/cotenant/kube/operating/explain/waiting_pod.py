@@ -1,0 +1,327 @@
+"""Why a pod waits: node by node and card by card, its place in line, and what would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+from cotenant.core.gpu import GPU
+from cotenant.core.ledger import Room
+from cotenant.core.refusal import ordinal
+from cotenant.core.units import format_bytes
+from cotenant.dialects import names
+from cotenant.kube.api.objects import Node
+from cotenant.kube.extender.reasons import REASONS
+from cotenant.kube.operating.explain.case import Case, duration
+from cotenant.kube.operating.explain.explanation import Explanation
+from cotenant.kube.operating.explain.line_view import LineView, demands_of, view_line
+from cotenant.kube.operating.explain.openings import openings
+from cotenant.kube.operating.status.census import CardSeen, NodeSeen, census
+from cotenant.kube.operating.status.inspect_table import remarks
+from cotenant.kube.pods.eligibility import Obstacle, obstacle
+from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.scan import Verdict, scan
+
+MOST_NODES = 20
+"""Nodes that are listed for people; JSON has them all."""
+SOON = 30.0
+"""Seconds within which a scheduler looks at a pod that can be placed."""
+
+_HOPE = (
+    Verdict.FITS,
+    Verdict.HELD,
+    Verdict.NO_ROOM,
+    Verdict.TOO_BIG,
+    Verdict.UNKNOWN_MODEL,
+    Verdict.NO_CARDS,
+)
+_WORDS = {
+    Verdict.FITS: "has room",
+    Verdict.HELD: "has room, which is held for others",
+    Verdict.NO_ROOM: "has no room now",
+    Verdict.TOO_BIG: "has cards that are too small or too few, even when empty",
+    Verdict.UNKNOWN_MODEL: "has no card of the model or UUID that is wished for",
+    Verdict.NO_CARDS: "shows no cards",
+}
+
+
+@dataclass(frozen=True)
+class NodeFinding:
+    node: Node
+    verdict: Verdict
+    obstacle: Obstacle | None
+    cards: Callable[[], tuple[str, ...]]
+    """A line for each: worked out only where it is shown."""
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+    @property
+    def sentence(self) -> str:
+        words = f"{self.name} {_WORDS[self.verdict]}"
+        return f"{words}; it {self.obstacle.found}" if self.obstacle else words
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "node": self.name,
+            "verdict": self.verdict.name.lower().replace("_", "-"),
+            "obstacle": self.obstacle.kind if self.obstacle else None,
+            "sentence": self.sentence,
+            "gpus": list(self.cards()),
+        }
+
+
+def explain_waiting(case: Case) -> Explanation:
+    """Of a pod that no scheduler has bound, and that asks for GPU."""
+    view = view_line(case.nodes, case.pods, case.settings, case.now, case.pod, case.placement)
+    return _Waiting(case, view, census(case.nodes, case.pods)).explanation()
+
+
+def explain_briefly(cases: Sequence[Case], view: LineView) -> list[Explanation]:
+    """Of many who wait in the same cluster: the sentence of each, by one look at the cards."""
+    seen = census(cases[0].nodes, cases[0].pods) if cases else ()
+    return [_Waiting(case, view, seen).brief() for case in cases]
+
+
+class _Waiting:
+    def __init__(self, case: Case, view: LineView, seen: Sequence[NodeSeen]) -> None:
+        self.case, self.view = case, view
+        self.seen = [each for each in seen if each.cards]
+        self.uid = case.pod.metadata.uid
+        self.demands = demands_of(case.pod, case.settings.dialects)
+        self.place = self.view.place(self.uid)
+
+    def brief(self) -> Explanation:
+        reason, sentence, _ = self._reason(brief=True)
+        data = {"place": self.place, "line": len(self.view.line), "waited": round(self.case.waited)}
+        return Explanation(self.case.target, "waiting", reason, sentence, data=data)
+
+    def explanation(self) -> Explanation:
+        reason, sentence, step = self._reason()
+        line = f"{ordinal(self.place)} of {len(self.view.line)} in line"
+        shown = sorted(self.findings, key=self._hope)[:MOST_NODES]
+        listed = [
+            text for each in shown for text in (each.sentence, *(f"    {card}" for card in each.cards()))
+        ]
+        if len(self.findings) > MOST_NODES:
+            listed.append(f"and {len(self.findings) - MOST_NODES} more nodes: -o json has them all")
+        return Explanation(
+            self.case.target,
+            "waiting",
+            reason,
+            sentence,
+            step,
+            (
+                ("it would fit", self.openings),
+                ("line", (f"{line}, for {duration(self.case.waited)}", *self._ahead())),
+                ("nodes", tuple(listed)),
+                ("kube-scheduler says", (self.case.scheduler_says,) if self.case.scheduler_says else ()),
+                ("newest warning", (self.case.warning,) if self.case.warning else ()),
+            ),
+            {
+                "place": self.place,
+                "line": len(self.view.line),
+                "waited": round(self.case.waited),
+                "openings": list(self.openings),
+                "nodes": [each.to_json() for each in self.findings],
+                "scheduler": self.case.scheduler_says,
+                "warning": self.case.warning,
+            },
+        )
+
+    def _ahead(self) -> tuple[str, ...]:
+        told = []
+        for uid, (node, cards) in self.view.served.holds.items():
+            if uid != self.uid:
+                gpus = {gpu.uuid: gpu for gpu in self.view.cluster.ledger(node).gpus}
+                which = ", ".join(str(gpus[card]) for card in cards if card in gpus)
+                told.append(f"{which} of {node} held for {self._line_name(uid)}")
+        return tuple(told)
+
+    @cached_property
+    def findings(self) -> tuple[NodeFinding, ...]:
+        """Nodes with cards, by name."""
+        verdicts = self._verdicts([each.name for each in self.seen])
+        return tuple(
+            NodeFinding(
+                each.node,
+                verdict,
+                obstacle(self.case.placement, each.node),
+                partial(self._cards, each),
+            )
+            for each, verdict in zip(self.seen, verdicts, strict=True)
+        )
+
+    def _verdicts(self, names_: Sequence[str]) -> list[Verdict]:
+        found = scan(self.view.cluster, self.uid, self.demands, self.view.cluster.rows(names_))
+        return [Verdict(each) for each in found.tolist()]
+
+    def _cards(self, node: NodeSeen) -> tuple[str, ...]:
+        return tuple(self._card(card) for card in node.cards)
+
+    def _card(self, card: CardSeen) -> str:
+        room = self.view.cluster.ledger(card.node).room_on(card.card.uuid)
+        parts = [f"GPU {card.card.index}: {_free(room)} of {format_bytes(card.card.memory)}"]
+        if card.held:
+            parts.append(", ".join(f"{each} {_amount(each.memory, whole=each.whole)}" for each in card.held))
+        if card.card.outside:
+            parts.append(f"{format_bytes(card.card.outside)} in use outside any grant")
+        parts += remarks(card)
+        holder = self.view.holder_of(card.node, card.card.uuid)
+        if holder is not None:
+            parts.append("held for this pod" if holder == self.uid else f"held for {self.view.name(holder)}")
+        if not all(demand.accepts(card.gpu) for demand in self.demands):
+            parts.append(f"{card.card.model}, not what is wished for")
+        return "; ".join(parts)
+
+    def _hope(self, finding: NodeFinding) -> tuple[bool, int, str]:
+        return finding.obstacle is not None, _HOPE.index(finding.verdict), finding.name
+
+    @cached_property
+    def _allowed(self) -> list[NodeFinding]:
+        return [each for each in self.findings if each.obstacle is None]
+
+    @cached_property
+    def openings(self) -> tuple[str, ...]:
+        allowed = [each.node for each in self._allowed if each.verdict in {Verdict.NO_ROOM, Verdict.HELD}]
+        behind = [waiting.uid for waiting in self.view.line[self.place :]]
+        return openings(self.view.cluster, self.uid, self.demands, allowed, self.case.pods, behind)
+
+    def _reason(self, *, brief: bool = False) -> tuple[str, str, str]:
+        """Stable word, sentence, next step."""
+        all_verdicts = {each.verdict for each in self.findings}
+        if not self.findings:
+            return (
+                "no-cards",
+                self._why(),
+                "see whether Cotenant's agent runs on the GPU nodes: cotenant doctor --cluster",
+            )
+        if all_verdicts <= {Verdict.UNKNOWN_MODEL, Verdict.NO_CARDS}:
+            return "model-missing", self._why(), self._other_model()
+        if all_verdicts <= {Verdict.TOO_BIG, Verdict.UNKNOWN_MODEL, Verdict.NO_CARDS}:
+            return (
+                "too-big",
+                self._why(),
+                "change the demand and create the pod anew: as it is it waits in vain",
+            )
+        allowed = {each.verdict for each in self._allowed}
+        if Verdict.FITS in allowed:
+            return self._fits()
+        if Verdict.HELD in allowed:
+            return self._held()
+        if Verdict.NO_ROOM in allowed:
+            where = f"waiting, {ordinal(self.place)} in line"
+            return "no-room", f"{self._why(self._allowed)}: {where}", "" if brief else self._wait()
+        return self._blocked()
+
+    def _why(self, findings: Sequence[NodeFinding] | None = None) -> str:
+        nodes = [each.name for each in (self.findings if findings is None else findings)]
+        return why(self.view.cluster, self.uid, self.demands, self.view.cluster.rows(nodes))
+
+    def _other_model(self) -> str:
+        wishes = {names.GPU_MODEL: any(d.models for d in self.demands)}
+        wishes[names.GPU_UUID] = any(d.uuids for d in self.demands)
+        which = " and ".join(name for name, wished in wishes.items() if wished)
+        return f"correct the annotation {which} and create the pod anew, or add a node with such a card"
+
+    def _wait(self) -> str:
+        ends = [each for each in self.openings if each.startswith("when ")]
+        if ends:
+            return f"wait: it is placed by itself {ends[0]}"
+        ahead = [self.view.name(uid) for uid in self.view.served.holds if uid != self.uid]
+        wait = f"wait: {ahead[0]} is served first" if ahead else "wait: it is placed as soon as there is room"
+        return f"{wait}; it would fit {self.openings[0]}" if self.openings else wait
+
+    def _held(self) -> tuple[str, str, str]:
+        finding = next(each for each in self._allowed if each.verdict is Verdict.HELD)
+        gpu, holder = self._held_card(finding.name)
+        asked = self._why(self._allowed).partition(" asked,")[0]
+        sentence = (
+            f"{asked} asked, {gpu} of {finding.name} has room but is held for {self._line_name(holder)}: "
+            f"waiting, {ordinal(self.place)} in line"
+        )
+        first = self.view.pods[holder].metadata
+        step = (
+            f"wait until {self.view.name(holder)} runs, or give this pod a higher priority; "
+            f"what the other waits for tells: cotenant explain -n {first.namespace} {first.name}"
+        )
+        return "held", sentence, step
+
+    def _held_card(self, node: str) -> tuple[GPU, str]:
+        """One that has room for it, if there is one, and for whom it is held."""
+        ledger = self.view.cluster.ledger(node)
+        held = [
+            (gpu, holder)
+            for gpu in ledger.gpus
+            if (holder := self.view.holder_of(node, gpu.uuid)) is not None and holder != self.uid
+        ]
+        roomy = [each for each in held if any(ledger.room_on(each[0].uuid).fits(one) for one in self.demands)]
+        return (roomy or held)[0]
+
+    def _line_name(self, uid: str) -> str:
+        waiting = next(each for each in self.view.line if each.uid == uid)
+        place, waited = ordinal(self.view.place(uid)), duration(self.case.now - waiting.since)
+        return f"{self.view.name(uid)}, {place} in line, which has waited {waited}"
+
+    def _fits(self) -> tuple[str, str, str]:
+        node = next(each.name for each in self._allowed if each.verdict is Verdict.FITS)
+        says = self.case.scheduler_says
+        scheduler = self.case.pod.spec.scheduler_name or "default-scheduler"
+        if self.uid not in self.view.served.wake:
+            first = next(
+                (self.view.name(uid) for uid, at in self.view.served.places.items() if at[0] == node),
+                "others",
+            )
+            return (
+                "ahead",
+                f"the room on {node} goes to {first}, ahead of it: waiting, {ordinal(self.place)} in line",
+                "wait: it is placed as soon as there is room for it too",
+            )
+        if says and not any(reason in says for reason in REASONS.values()):
+            return (
+                "not-the-gpus",
+                f"there is room on the GPUs of {node}, and kube-scheduler has another reason: {says}",
+                self._other_reason(says),
+            )
+        if not says and self.case.waited > SOON:
+            waited = duration(self.case.waited)
+            return (
+                "no-scheduler",
+                f"there is room on {node}, but the scheduler {scheduler} has not looked at it for {waited}",
+                f"see whether a scheduler of the name {scheduler} runs: cotenant doctor --cluster",
+            )
+        return "being-placed", f"there is room on {node}: it is about to be placed", "look again in a moment"
+
+    def _other_reason(self, says: str) -> str:
+        if names.GPU_SLOT in says:
+            return "the nodes' slots are used up: end pods, or raise agent.clients_per_gpu in the settings"
+        if names.DOMAIN in says:
+            return (
+                "look again in a moment; if it stays, cotenant doctor --cluster compares capacity with cards"
+            )
+        return f"kubectl describe pod {self.case.flags}"
+
+    def _blocked(self) -> tuple[str, str, str]:
+        """Whatever cards there are for it are on nodes that it may not go to."""
+        best = min((each for each in self.findings if each.obstacle), key=self._hope)
+        assert best.obstacle is not None  # noqa: S101 - of those it was chosen
+        same = [
+            each
+            for each in self.findings
+            if each is not best and each.obstacle and each.obstacle.kind == best.obstacle.kind
+        ]
+        more = f" (and so for {len(same)} more)" if same else ""
+        has = {Verdict.FITS: "has the room", Verdict.HELD: "has the room"}.get(best.verdict, "has the cards")
+        sentence = f"node {best.name} {has}, but it {best.obstacle.found}{more}"
+        return best.obstacle.kind, sentence, best.obstacle.step
+
+
+def _free(room: Room) -> str:
+    return "none free" if not room.free else f"{format_bytes(room.free)} free"
+
+
+def _amount(memory: int, *, whole: bool) -> str:
+    return "whole" if whole else format_bytes(memory)

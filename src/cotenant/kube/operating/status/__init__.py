@@ -1,0 +1,1 @@
+"""Reports who holds what on which GPU."""

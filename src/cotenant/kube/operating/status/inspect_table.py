@@ -1,0 +1,167 @@
+"""The tables of `kubectl inspect gpushare`, which people have scripts and eyes for.
+
+Units are chosen as that tool does: by how much of `aliyun.com/gpu-mem` a card of the first node is worth;
+more than 100 can only be MiB. With MiB the heads are those of its user guide, with GiB those that it prints
+today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cotenant.core.errors import BadInput
+from cotenant.dialects.aliyun import COUNT, MEMORY
+from cotenant.dialects.quantity import parse_whole
+from cotenant.kube.api.objects import Node
+from cotenant.kube.operating.status.census import CardSeen, NodeSeen
+
+_GAP = 2
+_LONGEST_RULE = 120
+"""The tool's own grows with the number of pods on the first node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How amounts are shown."""
+
+    name: str
+    bytes: int
+    card: str
+    """The head of a card's column."""
+    node: str
+    """The head of the node's column."""
+    beyond: int
+    """By how much the rule is longer than the first row."""
+
+
+MIB = Unit("MiB", 2**20, "GPU{}(Allocated MiB/Total MiB)", "GPU Memory", 40)
+GIB = Unit("GiB", 2**30, "GPU{}(Allocated/Total)", "GPU Memory(GiB)", 20)
+
+
+def unit_of(nodes: Sequence[NodeSeen]) -> Unit:
+    """GiB where no node counts in this dialect: it is that tool's default."""
+    for seen in nodes:
+        memory, cards = (_shown(seen.node, name) for name in (MEMORY, COUNT))
+        if memory and cards:
+            return MIB if memory // cards > 100 else GIB
+    return GIB
+
+
+def _shown(node: Node, resource: str) -> int:
+    try:
+        return parse_whole(node.status.capacity.get(resource, "0"), resource, "1")
+    except BadInput:
+        return 0
+
+
+def summary(nodes: Sequence[NodeSeen]) -> str:
+    """One line a node."""
+    seen, unit = [each for each in nodes if each.cards], unit_of(nodes)
+    placed = [_columns(each) for each in seen]
+    width = max((max(columns) + 1 for columns in placed), default=0)
+    head = ["NAME", "IPADDRESS", *(unit.card.format(at) for at in range(width)), unit.node]
+    rows = []
+    for each, columns in zip(seen, placed, strict=True):
+        cells = [_of(*_amounts((columns[at],), unit)) if at in columns else "0/0" for at in range(width)]
+        rows.append([each.name, each.address, *cells, _of(*_amounts(each.cards, unit))])
+    rule = sum(len(cell) + 1 for cell in rows[0]) + unit.beyond if rows else 0
+    lines = [
+        *aligned([head, *rows]),
+        "-" * rule,
+        "Allocated/Total GPU Memory In Cluster:",
+        _total(seen, unit),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def details(nodes: Sequence[NodeSeen], namespace: str | None = None) -> str:
+    """The pods of each card; those of one namespace, if it is given, though all are counted."""
+    seen, unit = [each for each in nodes if each.cards], unit_of(nodes)
+    lines: list[str] = []
+    rule = 0
+    for each in seen:
+        used, total = _amounts(each.cards, unit)
+        rows = _pod_rows(each, unit, namespace)
+        rule = rule or min(sum(len(cell) + 1 for row in rows for cell in row) + len(rows) + 10, _LONGEST_RULE)
+        lines += ["", *aligned([["NAME:", each.name], ["IPADDRESS:", each.address]]), ""]
+        lines += aligned(
+            [
+                ["NAME", "NAMESPACE", *(f"GPU{at}(Allocated)" for at in sorted(_columns(each)))],
+                *rows,
+                ["Allocated :", f"{used} ({_percent(used, total)}%)"],
+                ["Total :", str(total)],
+            ]
+        )
+        lines += [
+            f"GPU{at} {remark}" for at, card in sorted(_columns(each).items()) for remark in remarks(card)
+        ]
+        lines.append("-" * rule)
+    lines += ["", "", f"Allocated/Total GPU Memory In Cluster:  {_total(seen, unit)}"]
+    return "\n".join(lines) + "\n"
+
+
+def remarks(card: CardSeen) -> list[str]:
+    """What is not as usual about a card."""
+    found = []
+    if card.card.problem is not None:
+        found.append(f"is sick and takes no new grant: {card.card.problem}")
+    if card.drained:
+        found.append("is drained and takes no new grant")
+    return found
+
+
+def _pod_rows(seen: NodeSeen, unit: Unit, namespace: str | None) -> list[list[str]]:
+    columns = _columns(seen)
+    pods = {
+        (held.namespace, held.pod, held.uid): held
+        for card in seen.cards
+        for held in card.held
+        if namespace in {None, held.namespace}
+    }
+    rows = []
+    for key in sorted(pods):
+        by_card = {
+            at: sum(held.memory for held in card.held if held.uid == key[2]) for at, card in columns.items()
+        }
+        rows.append([key[1], key[0], *(str(-(-by_card[at] // unit.bytes)) for at in sorted(columns))])
+    return rows
+
+
+def _columns(seen: NodeSeen) -> dict[int, CardSeen]:
+    """The column of each card: its index, or its place where indexes are shared (MIG)."""
+    by_index = {card.card.index: card for card in seen.cards}
+    return by_index if len(by_index) == len(seen.cards) else dict(enumerate(seen.cards))
+
+
+def _amounts(cards: Sequence[CardSeen], unit: Unit) -> tuple[int, int]:
+    """Allocated and total; a card that is full shows as full, though its size is no whole number of units."""
+    used = total = 0
+    for card in cards:
+        size = card.card.memory // unit.bytes
+        taken = -(-card.granted // unit.bytes)
+        used += min(taken, size) if card.granted <= card.card.memory else taken
+        total += size
+    return used, total
+
+
+def _of(used: int, total: int) -> str:
+    return f"{used}/{total}"
+
+
+def _total(nodes: Sequence[NodeSeen], unit: Unit) -> str:
+    used, total = _amounts([card for each in nodes for card in each.cards], unit)
+    return f"{used}/{total} ({_percent(used, total)}%)"
+
+
+def _percent(used: int, total: int) -> int:
+    return used * 100 // total if total else 0
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need to be, two spaces apart; nothing stands behind the last cell."""
+    widths: dict[int, int] = {}
+    for row in rows:
+        for at, cell in enumerate(row):
+            widths[at] = max(widths.get(at, 0), len(cell))
+    return ["".join(cell.ljust(widths[at] + _GAP) for at, cell in enumerate(row)).rstrip() for row in rows]

@@ -1,0 +1,50 @@
+"""What the commands read of the API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.api.watcher import Watcher
+from cotenant.kube.operating.status.census import NodeSeen, census
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Nodes and pods of the whole cluster."""
+
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
+
+    @property
+    def census(self) -> tuple[NodeSeen, ...]:
+        return census(self.nodes, self.pods)
+
+
+async def read_all(client: Client) -> Seen:
+    nodes, pods = await asyncio.gather(client.list(NODES), client.list(PODS))
+    return Seen(tuple(nodes.items), tuple(pods.items))
+
+
+async def follow(client: Client) -> AsyncGenerator[Seen, None]:
+    """As it is now, and again after every change, as soon as the caller asks."""
+    nodes, pods = Watcher(client, NODES), Watcher(client, PODS)
+    changed = asyncio.Event()
+    nodes.store.subscribe(lambda _: changed.set())
+    pods.store.subscribe(lambda _: changed.set())
+    tasks = [asyncio.create_task(watcher.run()) for watcher in (nodes, pods)]
+    try:
+        await nodes.wait_until_synced(within=30.0)
+        await pods.wait_until_synced(within=30.0)
+        while True:
+            changed.clear()
+            yield Seen(tuple(nodes.store), tuple(pods.store))
+            await changed.wait()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

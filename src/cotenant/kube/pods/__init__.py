@@ -1,0 +1,1 @@
+"""Reads what a pod asks for, holds and needs."""

@@ -1,0 +1,305 @@
+"""The cluster as those in front leave it, while one waiting pod after another has its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.demand import Demand
+from cotenant.core.gpu import GPU
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.demand_mask import enough, want
+from cotenant.kube.scheduling.filling import drained, fill
+from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
+from cotenant.kube.scheduling.ranking import ranked
+from cotenant.kube.scheduling.row_cache import Remembered
+from cotenant.kube.scheduling.scan import room
+
+_MOST_RANKED = 64
+"""Of more nodes with room than this, which one a pod will be put on makes no difference to the others."""
+
+_MOST_SEARCHES = 64
+"""For how many pods cards to hold are looked for on the quick path; the others' turn comes with the next."""
+
+Place = tuple[int, list[int]]
+"""A row and columns of it."""
+
+Distances = NDArray[np.float64]
+
+
+class Asking(NamedTuple):
+    """The pod whose turn it is."""
+
+    demands: tuple[Demand, ...]
+    eligible: Bools | None
+    own: Place | None
+    """The cards that are held for it."""
+
+    def may_go(self, row: int) -> bool:
+        return self.eligible is None or row >= len(self.eligible) or bool(self.eligible[row])
+
+    def where(self, rows: Rows) -> Bools:
+        """By row: whether it may go there."""
+        may = np.ones(len(rows), np.bool_)
+        if self.eligible is not None:
+            known = rows < len(self.eligible)
+            may[known] = self.eligible[rows[known]]
+        return may
+
+
+class LineRound:
+    """A copy of the matrix, on which room is taken and cards are held as one pod after another is served."""
+
+    def __init__(self, cluster: ClusterLedger, queue: Sequence[str], rows: Rows | None) -> None:
+        self._cluster = cluster
+        self._matrix: Matrix = cluster.matrix.copy()
+        self._quick = rows is not None
+        self._holds = _earlier(cluster, queue)
+        """Of those whose turn has not come."""
+        self._held_rows = frozenset(row for row, _ in self._holds.values())
+        self._behind = np.zeros_like(self._matrix.held)
+        """How many of them hold each card."""
+        for row, columns in self._holds.values():
+            self._count(self._behind, row, columns, 1)
+        self._matrix.held[:] = self._behind
+        self._spoken = np.zeros(self._behind.shape, np.bool_)
+        """Cards of which somebody who is woken takes a part: they are not held in the same go."""
+        every = np.arange(self._matrix.rows, dtype=np.int32)
+        among = every if rows is None else np.unique(rows[rows >= 0])
+        held = np.array(sorted(self._held_rows), np.int32)
+        self._among = frozenset(among.tolist()) if self._quick else None
+        self._room = Remembered(among, self._fits_now)
+        self._room_behind = Remembered(held, self._fits_if_given_way)
+        self._open_cards = Remembered(every, self._missing_on_open)
+        self._cards_behind = Remembered(every, self._missing_if_given_way)
+        self._all = (self._room, self._room_behind, self._open_cards, self._cards_behind)
+        self._largest = self._largest_free(among)
+        self._frees = sorted((self._most_free(hold), uid) for uid, hold in self._holds.items())
+        self._searches = 0
+
+    def comes(self, uid: str) -> Place | None:
+        """It is this pod's turn; the cards held for it, which are no longer those of somebody behind."""
+        own = self._holds.pop(uid, None)
+        if own is not None:
+            row, columns = own
+            self._count(self._behind, row, columns, -1)
+            self._changed(row)
+        return own
+
+    def find_room(self, asking: Asking) -> int | None:
+        """The row where it fits: that of its own hold, or the best, or else one where a hold gives way."""
+        demands = asking.demands
+        if asking.own is not None and self._fits_own(asking, asking.own[0]):
+            return asking.own[0]
+        if _least(demands, most=True) <= self._largest:
+            row = self._best(asking, self._room)
+            if row is not None:
+                return row
+        if _least(demands) <= self._largest_behind():
+            return self._best(asking, self._room_behind)
+        return None
+
+    def take(self, row: int, asking: Asking) -> list[int]:
+        """Count its demands against this node; the cards' columns, part by part."""
+        window = self._at(row)
+        filling = fill(window, asking.demands, self._open(window, asking.own, give_way=False))
+        if not filling.fits[0]:
+            filling = fill(window, asking.demands, self._open(window, asking.own, give_way=True))
+        taken = [int(column[0]) for column in filling.taken]
+        self._give_way(row, set(taken))
+        self._matrix.free[:, row] = filling.free[:, 0]
+        self._matrix.compute[:, row] = filling.compute[:, 0]
+        self._matrix.unused[:, row] = filling.unused[:, 0]
+        self._spoken[taken, row] = True
+        self._changed(row)
+        if self._among is None or row in self._among:
+            self._largest = self._largest_free(self._room.rows)
+        return taken
+
+    def let_go(self, own: Place) -> None:
+        """Nothing is held for it any more."""
+        self._count(self._matrix.held, *own, -1)
+        self._changed(own[0])
+
+    def may_keep(self, asking: Asking) -> bool:
+        """Whether the cards that it holds will do for it once they have drained."""
+        if asking.own is None:
+            return False
+        row, columns = asking.own
+        if not asking.may_go(row):
+            return False
+        if len(asking.demands) == 1:
+            demand, node = asking.demands[0], self._cluster.name(row)
+            gpus, ledger = self._cluster.gpus(node), self._cluster.ledger(node)
+            good = [_will_do(gpus[column], ledger.outside(gpus[column].uuid), demand) for column in columns]
+            return sum(good) >= demand.count
+        window = self._at(row)
+        mine = np.zeros_like(window.unused)
+        mine[columns] = True
+        return bool(fill(window, asking.demands, mine, drained(window)).fits[0])
+
+    def find_cards(self, asking: Asking) -> Place | None:
+        """Cards to hold, all that it needs or none: a part of them would lie idle for nothing.
+
+        They are on the node where least is missing now. Those that are held for somebody behind come last.
+        """
+        self._searches += 1
+        if self._quick and self._searches > _MOST_SEARCHES:
+            return None
+        for distances, give_way in ((self._open_cards, False), (self._cards_behind, True)):
+            missing = distances.about(asking.demands)
+            if asking.eligible is not None:
+                missing = np.where(asking.where(distances.rows), missing, np.inf)
+            if len(missing) and missing[best := int(missing.argmin())] < np.inf:
+                return self._hold(int(distances.rows[best]), asking.demands, give_way=give_way)
+        return None
+
+    def _hold(self, row: int, demands: tuple[Demand, ...], *, give_way: bool) -> Place:
+        window = self._at(row)
+        columns = _nearest(window, demands, self._to_hold(window, give_way=give_way))
+        self._give_way(row, set(columns))
+        self._count(self._matrix.held, row, columns, 1)
+        self._changed(row)
+        return row, columns
+
+    def _give_way(self, row: int, taken: set[int]) -> None:
+        """Holds of those behind are lost where somebody in front takes one of their cards."""
+        if row not in self._held_rows:
+            return
+        lost = [uid for uid, (at, held) in self._holds.items() if at == row and not taken.isdisjoint(held)]
+        for uid in lost:
+            columns = self._holds.pop(uid)[1]
+            self._count(self._behind, row, columns, -1)
+            self._count(self._matrix.held, row, columns, -1)
+
+    def _fits_own(self, asking: Asking, row: int) -> bool:
+        if not asking.may_go(row) or (self._among is not None and row not in self._among):
+            return False
+        if _least(asking.demands, most=True) > int(self._matrix.free[:, row].max()):
+            return False
+        window = self._at(row)
+        return any(
+            room(window, asking.demands, self._open(window, asking.own, give_way=give_way))[0]
+            for give_way in (False, True)
+        )
+
+    def _best(self, asking: Asking, remembered: Remembered[np.bool_]) -> int | None:
+        rows = remembered.rows[remembered.about(asking.demands)]
+        rows = rows[asking.where(rows)][:_MOST_RANKED]
+        if len(rows) < 2:
+            return int(rows[0]) if len(rows) else None
+        return int(rows[ranked(self._matrix, self._cluster.typical, asking.demands, rows, None)[0]])
+
+    def _fits_now(self, demands: tuple[Demand, ...], rows: Rows) -> Bools:
+        window = Window(self._matrix, rows)
+        return room(window, demands, self._open(window, None, give_way=False))
+
+    def _fits_if_given_way(self, demands: tuple[Demand, ...], rows: Rows) -> Bools:
+        window = Window(self._matrix, rows)
+        return room(window, demands, self._open(window, None, give_way=True))
+
+    def _missing_on_open(self, demands: tuple[Demand, ...], rows: Rows) -> Distances:
+        window = Window(self._matrix, rows)
+        return _missing(window, demands, self._to_hold(window, give_way=False))
+
+    def _missing_if_given_way(self, demands: tuple[Demand, ...], rows: Rows) -> Distances:
+        window = Window(self._matrix, rows)
+        return _missing(window, demands, self._to_hold(window, give_way=True))
+
+    def _to_hold(self, window: Window, *, give_way: bool) -> Bools:
+        return self._open(window, None, give_way=give_way) & ~self._spoken.take(window.places, axis=1)
+
+    def _open(self, window: Window, own: Place | None, *, give_way: bool) -> Bools:
+        """Cards held for nobody in front, nor for anybody behind unless those holds are to give way."""
+        held = window.held
+        if give_way:
+            held = np.subtract(held, self._behind.take(window.places, axis=1))
+        if own is not None:
+            mine = np.flatnonzero(window.places == own[0])
+            held = held.copy()
+            for column in own[1]:
+                held[column, mine] -= 1
+        open_: Bools = held == 0
+        return open_
+
+    def _at(self, row: int) -> Window:
+        return Window(self._matrix, np.array([row], np.int32))
+
+    def _count(self, counts: NDArray[np.int16], row: int, columns: Collection[int], by: int) -> None:
+        for column in columns:
+            counts[column, row] += by
+
+    def _changed(self, row: int) -> None:
+        for remembered in self._all:
+            remembered.changed(row)
+
+    def _largest_free(self, rows: Rows) -> int:
+        free = self._matrix.free
+        return int((free[:, rows] if self._quick else free).max(initial=0))
+
+    def _largest_behind(self) -> int:
+        """At most this is free on a card that is held for somebody behind; -1 if none is."""
+        while self._frees and self._frees[-1][1] not in self._holds:
+            self._frees.pop()
+        return self._frees[-1][0] if self._frees else -1
+
+    def _most_free(self, hold: Place) -> int:
+        return max(int(self._matrix.free[column, hold[0]]) for column in hold[1])
+
+
+def _earlier(cluster: ClusterLedger, queue: Sequence[str]) -> dict[str, Place]:
+    """The holds of those in line, as far as their cards are still there."""
+    held = cluster.holds()
+    places = ((uid, cluster.held_places(uid)) for uid in queue if uid in held)
+    return {uid: place for uid, place in places if place is not None and len(place[1]) == len(held[uid][1])}
+
+
+def _least(demands: Sequence[Demand], *, most: bool = False) -> int:
+    """Bytes without which the smallest (or largest) part does not fit on any card; 0 if that depends."""
+    parts = [
+        demand.per_card(0) if demand.memory is not None and demand.memory.percent is None else 0
+        for demand in demands
+    ]
+    return (max if most else min)(parts, default=0)
+
+
+def _will_do(gpu: GPU, outside: int, demand: Demand) -> bool:
+    """Whether it fits once every grant on the card has ended; what is held outside may never end."""
+    return gpu.healthy and demand.accepts(gpu) and demand.per_card(gpu.memory) <= gpu.memory - outside
+
+
+def _missing(window: Window, demands: tuple[Demand, ...], open_: Bools) -> Distances:
+    """By node: bytes that others must give back before the demands fit; infinite where they never will."""
+    if len(demands) != 1:
+        fits = fill(window, demands, open_, drained(window)).fits
+        free = np.where(open_, window.free, 0).sum(axis=0)
+        return np.where(fits, -free.astype(np.float64), np.inf)
+    return np.where(*_distances(window, demands[0], open_), np.inf)
+
+
+def _distances(window: Window, demand: Demand, open_: Bools) -> tuple[Bools, Distances]:
+    """By node: whether enough of its cards will do, and what is missing on the nearest of them."""
+    part = want(demand, window)
+    fit = part.fits(*drained(window)) & open_
+    missing = _missing_by_card(window, demand, fit)
+    nearest = missing.min(axis=0) if part.count == 1 else np.sort(missing, axis=0)[: part.count].sum(axis=0)
+    return enough(fit, part.count), nearest
+
+
+def _missing_by_card(window: Window, demand: Demand, fit: Bools) -> Distances:
+    need = want(demand, window).needed(window.size)
+    return np.where(fit, np.maximum(need - window.free, 0).astype(np.float64), np.inf)
+
+
+def _nearest(window: Window, demands: tuple[Demand, ...], open_: Bools) -> list[int]:
+    """The columns, on the only node of the window, of the cards on which least is missing."""
+    if len(demands) != 1:
+        filling = fill(window, demands, open_, drained(window))
+        return sorted({int(column[0]) for column in filling.taken})
+    demand = demands[0]
+    fit = want(demand, window).fits(*drained(window)) & open_
+    missing = _missing_by_card(window, demand, fit)[:, 0]
+    return sorted(int(column) for column in missing.argsort(kind="stable")[: demand.count])

@@ -1,0 +1,1 @@
+"""Composes `cotenant server`."""

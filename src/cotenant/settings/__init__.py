@@ -1,0 +1,1 @@
+"""Declares, loads and documents settings."""

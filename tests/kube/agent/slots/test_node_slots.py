@@ -1,0 +1,200 @@
+"""Slots on a node's disk: made whole or not at all, and never taken from somebody who lives in them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from kube.agent.nodes import GIB, A, Api, B, make, pod
+
+from cotenant.core.grant import Share
+from cotenant.hardware import slots as files
+from cotenant.kube.agent.classic.pod_resources import Holder, PodResourcesUnavailable
+from cotenant.kube.agent.slots.cleaning import Cleaning
+from cotenant.kube.agent.slots.node_slots import NodeSlots, NoSuchSlot, SlotHeld
+from cotenant.kube.api.errors import Unreachable
+
+FOUR = Share(A, 4 * GIB)
+
+
+def test_a_slot_is_read_back_with_its_owner(slots):
+    made = make(slots, "slot-0003", FOUR, Share(B, GIB, 30), Share("GPU-c", 8 * GIB, whole=True))
+    assert slots.read() == [made]
+    assert (made.owner.uid, str(made.owner)) == ("u-1", "default/web/main")
+    assert [made.bytes_on(uuid) for uuid in (A, B, "GPU-c", "GPU-d")] == [4 * GIB, GIB, 8 * GIB, 0]
+    assert [made.is_whole(uuid) for uuid in (A, "GPU-c")] == [False, True]
+    assert made.usage().processes == ()
+    assert slots.highest() == 4
+
+
+def test_the_owner_is_told_outside_the_folder_that_the_container_sees(slots):
+    made = make(slots, "slot-0000", FOUR)
+    assert sorted(each.name for each in made.folder.iterdir()) == ["limits", "usage"]
+    assert sorted(each.name for each in made.folder.parent.iterdir()) == ["folder", "owner.json"]
+
+
+def test_a_slot_made_anew_is_another(slots):
+    old = make(slots, "slot-0000", FOUR)
+    mapped = os.open(old.folder / "usage", os.O_RDONLY)
+    new = make(slots, "slot-0000", Share(A, 2 * GIB), uid="u-2")
+    assert slots.read() == [new]
+    assert new.limits.owner == "u-2"
+    closed = os.pread(mapped, 8, files._CLOSED)
+    os.close(mapped)
+    assert closed == b"\1" + bytes(7), "a process that has the old one mapped can no longer begin"
+
+
+@pytest.mark.parametrize("what", ["make", "remove", "prepare"])
+def test_a_slot_in_which_somebody_lives_stays(slots, what):
+    old = make(slots, "slot-0000", FOUR)
+    held = files.hold(old.folder)
+    try:
+        if what == "make":
+            with pytest.raises(SlotHeld, match="default/web/main"):
+                make(slots, "slot-0000", FOUR, uid="u-2")
+        elif what == "remove":
+            assert not slots.remove(old)
+        else:
+            slots.prepare("slot-0000")
+        assert slots.read() == [old]
+    finally:
+        os.close(held)
+    make(slots, "slot-0000", FOUR, uid="u-2")
+
+
+def test_a_device_that_goes_to_another_container_has_no_limits_until_that_starts(slots):
+    make(slots, "slot-0000", FOUR)
+    folder = slots.prepare("slot-0000")
+    assert folder.is_dir()
+    assert list(folder.iterdir()) == []
+    assert slots.read() == []
+
+
+def test_what_a_container_runtime_made_for_want_of_a_file_is_no_slot(slots):
+    """It makes a folder of every mount source that is missing."""
+    (slots.prepare("slot-0000") / "usage").mkdir()
+    assert slots.read() == []
+    assert make(slots, "slot-0000", FOUR).limits.owner == "u-1"
+
+
+def test_only_the_slot_that_was_meant_is_removed(slots):
+    old = make(slots, "slot-0000", FOUR)
+    new = make(slots, "slot-0000", FOUR, uid="u-2")
+    assert not slots.remove(old)
+    assert slots.remove(new)
+    assert slots.read() == []
+    assert not slots.remove(new)
+
+
+def test_a_damaged_record_leaves_what_the_limits_tell(slots):
+    made = make(slots, "slot-0000", FOUR)
+    (made.folder.parent / "owner.json").write_text("{")
+    [found] = slots.read()
+    assert (found.owner.uid, found.owner.shares) == ("u-1", (FOUR,))
+
+
+@pytest.mark.parametrize("device", ["", "..", "slot-0000/..", "slot-1", "GPU-a", "slot-0000\n"])
+def test_no_other_name_is_a_slot(slots, device):
+    with pytest.raises(NoSuchSlot):
+        slots.folder(device)
+
+
+MAKE_FOR_EVER = """
+import sys
+from pathlib import Path
+from kube.agent.nodes import make, A, GIB
+from cotenant.core.grant import Share
+from cotenant.kube.agent.slots.node_slots import NodeSlots
+slots = NodeSlots(Path(sys.argv[1]))
+print("go", flush=True)
+for n in range(10**9):
+    make(slots, "slot-0000", Share(A, GIB), uid=f"u-{n}")
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.003 * n for n in range(12)])
+def test_an_agent_killed_at_any_moment_leaves_a_whole_slot_or_none(tmp_path, seconds):
+    root = tmp_path / "cotenant"
+    command = [sys.executable, "-c", MAKE_FOR_EVER, str(root)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "tests"}
+    ) as agent:
+        agent.stdout.readline()
+        time.sleep(0.01 + seconds)
+        agent.send_signal(signal.SIGKILL)
+    slots = NodeSlots(root)
+    for slot in slots.read():
+        assert slot.owner.uid == slot.limits.owner
+        assert slot.owner.pod == "web", "the record is there before the limits are"
+        assert (slot.folder / "usage").stat().st_size == files._USAGE_SIZE
+    slots.sweep()
+    assert {each.name for each in (root / "slots" / "slot-0000").iterdir()} <= {"folder", "owner.json"}
+    assert make(slots, "slot-0000", FOUR, uid="after").limits.owner == "after"
+
+
+class Record:
+    def __init__(self, **holders) -> None:
+        self.listed = holders
+        self.fails = None
+
+    async def holders(self):
+        if self.fails:
+            raise self.fails
+        return {device.replace("_", "-"): (holder,) for device, holder in self.listed.items()}
+
+
+@pytest.mark.asyncio
+async def test_the_slot_of_a_pod_that_is_gone_is_removed(slots):
+    make(slots, "slot-0000", FOUR)
+    living = make(slots, "slot-0001", FOUR, uid="u-2", name="other")
+    record = Record(slot_0001=Holder("default", "other", "main"))
+    api = Api(pod("other", uid="u-2"))
+    [removed] = await Cleaning(slots, record, api).clean()
+    assert removed.device == "slot-0000"
+    assert slots.read() == [living]
+    assert api.asked == [("pods", "web")], "what the kubelet lists is not asked for"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("now", [pod(phase="Succeeded"), pod(phase="Failed"), pod(uid="u-9")])
+async def test_the_slot_of_a_pod_that_has_ended_or_was_made_anew_is_removed(slots, now):
+    make(slots, "slot-0000", FOUR)
+    assert await Cleaning(slots, Record(), Api(now)).clean()
+
+
+@pytest.mark.asyncio
+async def test_a_kubelet_that_lists_nothing_yet_ends_no_slot(slots):
+    make(slots, "slot-0000", FOUR)
+    assert await Cleaning(slots, Record(), Api(pod())).clean() == []
+    assert slots.read()
+
+
+@pytest.mark.asyncio
+async def test_a_slot_that_is_lived_in_or_cannot_be_asked_about_stays(slots):
+    made = make(slots, "slot-0000", FOUR)
+    held = files.hold(made.folder)
+    assert await Cleaning(slots, Record(), Api()).clean() == []
+    os.close(held)
+    down = Api()
+    down.fails = Unreachable("no answer")
+    assert await Cleaning(slots, Record(), down).clean() == []
+    silent = Record()
+    silent.fails = PodResourcesUnavailable("no socket")
+    with pytest.raises(PodResourcesUnavailable):
+        await Cleaning(slots, silent, Api()).clean()
+    assert await Cleaning(slots, Record(), Api()).clean() == [made]
+
+
+@pytest.mark.asyncio
+async def test_a_slot_that_was_taken_anew_while_it_was_asked_about_stays(slots):
+    make(slots, "slot-0000", FOUR)
+
+    class Slow(Api):
+        async def get(self, *asked, **more):
+            make(slots, "slot-0000", FOUR, uid="u-2", name="next")
+            return await super().get(*asked, **more)
+
+    assert await Cleaning(slots, Record(), Slow()).clean() == []
+    assert [slot.owner.uid for slot in slots.read()] == ["u-2"]

@@ -1,0 +1,362 @@
+"""Keepers that share a Secret: one makes, all use, and an API server that lags never meets a stranger."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import logging
+import ssl
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from kube.handshakes import client as tls_client
+from kube.handshakes import shake
+from kube.shelf import NAME_OF_SERVICE, Clock, Shelf, keeper, run, served, serving
+
+from cotenant.dialects.registry import Dialects
+from cotenant.kube.admission.configuration import NAME, webhook_configuration
+from cotenant.kube.api.errors import AlreadyExists, Forbidden, NotFound, Unreachable
+from cotenant.kube.api.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    NAMESPACES,
+    SECRETS,
+)
+from cotenant.kube.certificates import certificates, renewal
+from cotenant.kube.certificates.keeper import SECRET, CertificateKeeper, KeeperTimes
+from cotenant.kube.certificates.renewal import from_data, is_signed
+from cotenant.kube.settings import Settings, Webhook
+
+
+def test_the_first_makes_the_secret_and_the_next_one_uses_it() -> None:
+    shelf = Shelf()
+    shelf.install()
+    one, two = keeper(shelf), keeper(shelf)
+    assert not one.ready
+    run(one.step())
+    run(two.step())
+    assert one.ready
+    assert two.ready
+    assert (one.trouble, two.trouble) == (None, None)
+    assert served(one) == served(two)
+    assert one.ca_bundle == two.ca_bundle == shelf.bundle
+    assert shelf.writes.count("secrets") == 1
+    assert set(shelf.objects[SECRET]["data"]) == {
+        *("ca.crt", "ca.key", "tls.crt", "tls.key", "scheduler.crt", "scheduler.key", "bundle.crt")
+    }
+
+
+def test_the_certificate_has_the_names_of_both_services_and_what_is_asked_for() -> None:
+    webhook = Webhook(service="hook", extra_names=("10.0.0.7", "FD00::0:1", "hook.example"))
+    shelf = Shelf()
+    one = keeper(shelf, settings=Settings(namespace="ns", webhook=webhook))
+    run(one.step())
+    certificate = certificates.read(serving(one))
+    assert certificate is not None
+    assert set(certificates.names_of(certificate)) == {
+        f"{service}{ending}"
+        for service in ("hook", "cotenant-extender")
+        for ending in ("", ".ns", ".ns.svc", ".ns.svc.cluster.local")
+    } | {"10.0.0.7", "fd00::1", "hook.example"}
+    writes = list(shelf.writes)
+    run(one.step())
+    assert shelf.writes == writes
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_many_that_race_one_wins_and_all_serve_the_same(seed: int) -> None:
+    """At the first start, at a renewal and at a change of authority."""
+    shelf, clock = Shelf(Random(seed)), Clock()
+    shelf.install()
+    keepers = [keeper(shelf, clock) for _ in range(6)]
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(each.step() for each in keepers))
+
+    for days in (0, 61, 125, 2500, 2561, 3100, 3170):
+        clock.seconds = days * 86400.0
+        run(all_at_once())
+        run(all_at_once())  # those who lost a race for the configuration come again
+        assert {each.trouble for each in keepers} == {None}
+        assert len({serving(each) for each in keepers}) == 1
+        assert {each.ca_bundle for each in keepers} == {shelf.bundle}
+    assert shelf.writes.count("secrets") == 7
+
+
+def test_it_makes_no_second_secret_where_one_appears_meanwhile() -> None:
+    shelf = Shelf()
+    one, two = keeper(shelf), keeper(shelf)
+
+    async def both() -> None:
+        first_look = shelf.get
+
+        async def look_and_lose(*arguments: Any) -> Any:
+            shelf.get = first_look  # type: ignore[method-assign]
+            try:
+                return await first_look(*arguments)
+            finally:
+                await two.step()
+
+        shelf.get = look_and_lose  # type: ignore[method-assign]
+        await one.step()
+
+    run(both())
+    assert serving(one) == serving(two)
+    assert shelf.writes.count("secrets") == 1
+
+
+def test_only_the_bundle_is_touched_in_the_configuration_and_a_reset_is_mended() -> None:
+    shelf = Shelf()
+    shelf.install()
+    shelf.objects[NAME]["webhooks"].append(
+        {
+            "name": "second.cotenant.dev",
+            "clientConfig": {"caBundle": "bm9uZQ==", "url": "https://x"},
+            "more": 1,
+        }
+    )
+    before = copy.deepcopy(shelf.objects[NAME])
+    one = keeper(shelf)
+    for wrong in ("", "Z2FyYmFnZQ==", None):
+        for webhook in shelf.objects[NAME]["webhooks"]:
+            webhook["clientConfig"].pop("caBundle", None)
+            if wrong is not None:
+                webhook["clientConfig"]["caBundle"] = wrong
+        run(one.step())
+        for now, then in zip(shelf.objects[NAME]["webhooks"], before["webhooks"], strict=True):
+            assert base64.b64decode(now["clientConfig"]["caBundle"]) == one.ca_bundle
+            now, then = copy.deepcopy(now), copy.deepcopy(then)
+            now["clientConfig"].pop("caBundle")
+            then["clientConfig"].pop("caBundle", None)
+            assert now == then
+    writes = len(shelf.writes)
+    run(one.step())
+    assert len(shelf.writes) == writes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_api_server_that_hears_late_always_trusts_what_is_served(seed: int) -> None:
+    """Short lives, two servers that look when they like, and keys of the Secret that get lost on the way."""
+    random = Random(seed)
+    settings = Settings(
+        namespace="gpus", webhook=Webhook(certificate_lifetime=200.0, authority_lifetime=2000.0)
+    )
+    shelf, clock = Shelf(random), Clock()
+    shelf.install(settings)
+    keepers = [keeper(shelf, clock, settings, settle=10.0) for _ in range(2)]
+    losses = ("ca.key", "tls.key", "tls.crt", "next-ca.key", "scheduler.crt", "bundle.crt")
+    seen: set[bytes] = set()
+    bundles: set[bytes] = set()
+
+    async def live() -> None:
+        for each in keepers:
+            await each.step()
+        before = shelf.bundle
+        for second in range(5, 2200, 5):
+            clock.seconds = float(second)
+            for each in keepers:
+                if random.random() < 0.5:
+                    await each.step()
+                certificate = certificates.read(serving(each))
+                assert certificate is not None
+                assert certificates.term(certificate).holds(clock.wall())
+                for heard in {before, shelf.bundle}:  # now, or five seconds ago
+                    assert is_signed(serving(each), heard), second
+            before = shelf.bundle
+            seen.update(serving(each) for each in keepers)
+            bundles.add(before)
+            if random.random() < 0.02:
+                shelf.objects[SECRET]["data"].pop(random.choice(losses), None)
+                shelf.put(SECRETS, shelf.objects[SECRET])
+
+    run(live())
+    assert len(seen) > 15
+    assert len(bundles) > 2
+
+
+def test_while_the_api_server_is_away_what_there_is_is_served(caplog: pytest.LogCaptureFixture) -> None:
+    shelf, clock = Shelf(), Clock()
+    shelf.install()
+    one = keeper(shelf, clock)
+    run(one.step())
+    before = serving(one)
+    clock.seconds = 61 * 86400.0
+    shelf.fails = {"get secrets": Unreachable("get secrets: no answer")}
+    for _ in range(3):
+        run(one.step())
+    assert isinstance(one.trouble, Unreachable)
+    assert serving(one) == before
+    served(one)
+    assert sum("no answer" in line for line in caplog.messages) == 1, "told once, not at every try"
+    shelf.fails = {}
+    run(one.step())
+    assert one.trouble is None
+    assert serving(one) != before
+
+
+@pytest.mark.parametrize("verb", ["get", "patch"])
+def test_who_may_not_touch_the_configuration_still_serves_but_nothing_that_is_not_trusted(verb: str) -> None:
+    shelf, clock = Shelf(), Clock()
+    shelf.install()
+    one = keeper(shelf, clock)
+    run(one.step())
+    shelf.fails = {f"{verb} {MUTATING_WEBHOOK_CONFIGURATIONS.plural}": Forbidden("not allowed")}
+    shelf.objects[SECRET]["data"].clear()  # all is made anew, by an authority that nobody knows
+    clock.seconds = 100.0
+    run(one.step())
+    assert isinstance(one.trouble, Forbidden)
+    served(one, shelf.bundle)
+    shelf.fails = {}
+    run(one.step())
+    assert one.trouble is None
+    served(one, shelf.bundle)
+    clock.seconds = 200.0
+    run(one.step())
+    served(one, shelf.bundle)
+
+
+def test_without_a_configuration_there_are_certificates_for_the_extender() -> None:
+    shelf = Shelf()
+    one = keeper(shelf)
+    run(one.step())
+    assert isinstance(one.trouble, NotFound)
+    assert one.ready
+    served(one)
+
+
+def test_a_secret_that_is_deleted_ends_the_trust_in_what_it_held() -> None:
+    """The way to get rid of a key that has leaked."""
+    shelf = Shelf()
+    shelf.install()
+    one = keeper(shelf)
+    run(one.step())
+    leaked = from_data(shelf.objects.pop(SECRET)["data"])
+    run(one.step())
+    assert one.trouble is None
+    assert leaked.authority.certificate not in shelf.bundle
+    served(one, shelf.bundle)
+    context = one.server_context(client_certificates=True)
+    fresh = from_data(shelf.objects[SECRET]["data"])
+    shake(context, tls_client(one.ca_bundle, fresh.scheduler), NAME_OF_SERVICE)
+    with pytest.raises(ssl.SSLError):
+        shake(context, tls_client(one.ca_bundle, leaked.scheduler), NAME_OF_SERVICE)
+
+
+@pytest.mark.parametrize("jump", [-3 * 365, -1, 100, 5 * 365])
+def test_after_a_jump_of_the_clock_there_is_a_certificate_of_now(jump: int) -> None:
+    shelf, clock = Shelf(), Clock()
+    shelf.install()
+    one = keeper(shelf, clock)
+    run(one.step())
+    clock.offset = timedelta(days=jump)
+    assert not one.ready
+    run(one.step())
+    assert one.ready
+
+
+def test_servers_of_different_times_write_no_more_than_once_a_step() -> None:
+    """Each finds the other's work not yet valid, or long over; their pace keeps it from being a hot loop."""
+    shelf, past, future = Shelf(), Clock(offset=timedelta(days=-800)), Clock()
+    shelf.install()
+    pair = [keeper(shelf, past), keeper(shelf, future)]
+    for number in range(10):
+        run(pair[number % 2].step())
+    assert shelf.writes.count("secrets") <= 10
+
+
+def test_keys_of_others_in_the_secret_are_left_alone() -> None:
+    shelf = Shelf()
+    shelf.put(SECRETS, {"metadata": {"name": SECRET}, "data": {"note": "bWluZQ=="}})
+    one = keeper(shelf)
+    run(one.step())
+    assert shelf.objects[SECRET]["data"]["note"] == "bWluZQ=="
+    assert one.ready
+
+
+def test_no_log_shows_a_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    shelf, clock = Shelf(), Clock()
+    shelf.install()
+    one = keeper(shelf, clock)
+    for days in (0, 61, 2500, 3100):
+        clock.seconds = days * 86400.0
+        run(one.step())
+    secrets = {text for key, text in shelf.objects[SECRET]["data"].items() if key.endswith(".key")}
+    told = " ".join([*caplog.messages, repr(one), repr(shelf._read(SECRETS, SECRET))])
+    assert "made" in told
+    assert "PRIVATE" not in told
+    assert not any(text in told for text in secrets)
+
+
+@pytest_asyncio.fixture
+async def installed(client: Any) -> Any:
+    """A real API server with the webhook's configuration, and a namespace for the Secret."""
+    name = "t-certificates"
+    try:
+        await client.create(NAMESPACES, {"metadata": {"name": name}})
+    except AlreadyExists:
+        await client.delete(SECRETS, SECRET, name)
+    settings = Settings(namespace=name)
+    await client.create(MUTATING_WEBHOOK_CONFIGURATIONS, webhook_configuration(settings, Dialects()))
+    yield settings
+    await client.delete(MUTATING_WEBHOOK_CONFIGURATIONS, NAME)
+
+
+async def until(true: Any, seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not (await true() if asyncio.iscoroutinefunction(true) else true()):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def published(client: Any) -> bytes:
+    found = await client.get(MUTATING_WEBHOOK_CONFIGURATIONS, NAME)
+    return base64.b64decode(found.webhooks[0].client_config.ca_bundle)
+
+
+@pytest.mark.asyncio
+async def test_on_a_real_api_server_keepers_agree_and_mend_at_once(
+    client: Any, other: Any, installed: Settings
+) -> None:
+    times = KeeperTimes(look=3600.0, pace=0.1, settle=0.5)
+    keepers = [CertificateKeeper(each, installed, times) for each in (client, other, client)]
+    running = [asyncio.create_task(each.run()) for each in keepers]
+    try:
+        await asyncio.gather(*(each.wait_until_ready(20.0) for each in keepers))
+        assert len({serving(each) for each in keepers}) == 1
+
+        async def is_published() -> bool:
+            return await published(client) == keepers[0].ca_bundle
+
+        await until(is_published)
+        reset = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+        await client.json_patch(MUTATING_WEBHOOK_CONFIGURATIONS, NAME, reset)
+        await until(is_published)
+        first = serving(keepers[0])
+        await client.merge_patch(SECRETS, SECRET, {"data": {"tls.key": "AAAA"}}, installed.namespace)
+        await until(lambda: {serving(each) for each in keepers} != {first})
+        await until(lambda: len({serving(each) for each in keepers}) == 1)
+        bundle = keepers[0].ca_bundle
+        await client.delete(SECRETS, SECRET, installed.namespace)
+        await until(lambda: all(each.ca_bundle not in {b"", bundle} for each in keepers))
+        await until(lambda: len({each.ca_bundle for each in keepers}) == 1)
+        await until(is_published)
+        await until(lambda: all(each.trouble is None for each in keepers))
+        kept = from_data((await client.get(SECRETS, SECRET, installed.namespace)).data)
+        assert renewal.is_signed(kept.serving.certificate, await published(client))
+    finally:
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_without_its_namespace_it_says_so_and_goes_on_trying(client: Any) -> None:
+    one = CertificateKeeper(client, Settings(namespace="t-not-there"))
+    running = asyncio.create_task(one.run())
+    with pytest.raises(NotFound, match="t-not-there"):
+        await one.wait_until_ready(1.0)
+    assert not running.done()
+    running.cancel()

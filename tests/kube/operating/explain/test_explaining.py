@@ -1,0 +1,332 @@
+"""Why a pod waits and where it runs, in one sentence and a next step."""
+
+import msgspec
+import pytest
+from kube.operating.clusters import GI, NOW, card_of, node, pod
+
+from cotenant.dialects import names
+from cotenant.kube.operating.explain.case import Case
+from cotenant.kube.operating.explain.explaining import explain_pod
+from cotenant.kube.operating.explain.explanation import Explanation
+from cotenant.kube.operating.explain.line_view import view_line
+from cotenant.kube.operating.explain.waiting_pod import explain_briefly
+from cotenant.kube.pods.eligibility import Placement
+from cotenant.kube.settings import Settings
+
+REFUSED = "0/1 nodes are available: 1 no room on the GPUs."
+
+
+def explained(asked, nodes=(), others=(), **case) -> Explanation:
+    return explain_pod(Case(asked, NOW.timestamp(), nodes=tuple(nodes), pods=(*others, asked), **case))
+
+
+def test_no_card_is_big_enough_anywhere():
+    said = explained(pod("big", 100 * GI, waits=REFUSED), [node("n1", [80 * GI] * 2), node("n2", [40 * GI])])
+    assert (said.state, said.reason) == ("waiting", "too-big")
+    assert said.sentence.startswith("100Gi asked, the largest card has 80Gi (GPU 0 of n1")
+    assert "spread it over 2 cards with annotation gpu-count.cotenant.dev/" in said.sentence
+    assert "in vain" in said.step
+
+
+def test_room_comes_when_a_pod_ends():
+    others = [pod("a", 50 * GI, on="n1"), pod("b", 25 * GI, on="n1")]
+    said = explained(pod("c", 30 * GI, waits=REFUSED), [node("n1", [80 * GI])], others)
+    assert said.reason == "no-room"
+    assert said.sentence == (
+        "30Gi asked, largest free room 5Gi on GPU 0 of n1 (of 1 node with GPUs): waiting, 1st in line"
+    )
+    assert said.step == "wait: it is placed by itself when team/a or team/b ends on n1"
+    assert said.data["openings"] == [
+        "when team/a or team/b ends on n1",
+        "if it asked for at most 5Gi, on n1",
+    ]
+    assert "GPU 0: 5Gi free of 80Gi; team/a 50Gi, team/b 25Gi" in said.data["nodes"][0]["gpus"]
+
+
+def test_those_who_are_leaving_already_come_before_those_who_might():
+    """Somebody has evicted them for it, or they would have ended anyway."""
+    leaving = {"deletionTimestamp": NOW.isoformat()}
+    others = [
+        pod("other", 50 * GI, on="n1"),
+        pod("low", 50 * GI, on="n1", cards=[1], metadata=leaving),
+    ]
+    said = explained(pod("urgent", 60 * GI, waits=REFUSED), [node("n1", [80 * GI] * 2)], others)
+    assert said.step == "wait: it is placed by itself when team/low (being deleted) ends on n1"
+
+
+def test_only_the_end_of_two_pods_together_helps():
+    others = [pod("a", 40 * GI, on="n1"), pod("b", 40 * GI, on="n1")]
+    said = explained(pod("c", 60 * GI, waits=REFUSED), [node("n1", [80 * GI])], others)
+    assert "when team/a and team/b end on n1" in said.data["openings"]
+
+
+def test_room_is_held_for_the_head_of_the_line():
+    others = [
+        pod("a", 60 * GI, on="n1"),
+        pod("big", 70 * GI, age=300, waits=REFUSED),
+    ]
+    said = explained(pod("small", 10 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI])], others)
+    assert said.reason == "held"
+    assert said.sentence == (
+        "10Gi asked, GPU 0 of n1 has room but is held for team/big, 1st in line, which has waited 5m: "
+        "waiting, 2nd in line"
+    )
+    assert "cotenant explain -n team big" in said.step
+
+
+def test_who_has_not_waited_long_holds_nothing():
+    others = [pod("a", 60 * GI, on="n1"), pod("big", 70 * GI, age=30, waits=REFUSED)]
+    said = explained(pod("small", 10 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI])], others)
+    assert said.reason == "being-placed"
+
+
+def test_the_line_goes_by_priority_and_then_by_age():
+    others = [
+        pod("full", 80 * GI, on="n1"),
+        pod("older", 10 * GI, age=50, waits=REFUSED),
+        pod("higher", 10 * GI, age=1, priority=5, waits=REFUSED),
+        pod("younger", 10 * GI, age=5, waits=REFUSED),
+        pod("of-no-gpu", age=500, waits=REFUSED),
+        pod("gated", 10 * GI, age=500, waits=REFUSED, schedulingGates=[{"name": "x"}]),
+    ]
+    said = explained(pod("me", 10 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI])], others)
+    assert (said.data["place"], said.data["line"]) == (3, 4)
+    assert said.sentence.endswith("waiting, 3rd in line")
+
+
+def test_the_model_is_not_there():
+    wishes = {names.GPU_MODEL: "H100"}
+    said = explained(pod("m", 4 * GI, annotations=wishes, waits=REFUSED), [node("n1", [80 * GI])])
+    assert said.reason == "model-missing"
+    assert "model H100 asked" in said.sentence
+    assert "NVIDIA A100-SXM4-80GB" in said.sentence
+    assert names.GPU_MODEL in said.step
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason", "found", "step"),
+    [
+        (
+            {"conditions": [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting"}]},
+            "not-ready",
+            "node n1 has the room, but it is not Ready: Kubelet stopped posting",
+            "kubectl describe node n1",
+        ),
+        (
+            {"unschedulable": True},
+            "cordoned",
+            "node n1 has the room, but it is cordoned",
+            "kubectl uncordon n1",
+        ),
+        (
+            {"taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]},
+            "tainted",
+            "node n1 has the room, but it has the taint team=a:NoSchedule",
+            "toleration",
+        ),
+    ],
+)
+def test_the_only_node_with_room_may_not_be_used(trouble, reason, found, step):
+    said = explained(
+        pod("p", 4 * GI, waits=REFUSED), [node("n1", [80 * GI], **trouble), node("n2", [2 * GI])]
+    )
+    assert said.reason == reason
+    assert said.sentence == found
+    assert step in said.step
+
+
+def test_a_node_selector_and_an_affinity_are_understood():
+    only_b = msgspec.convert({"nodeSelector": {"zone": "b"}}, Placement)
+    said = explained(pod("p", 4 * GI, waits=REFUSED), [node("n1", [80 * GI])], placement=only_b)
+    assert said.reason == "not-selected"
+    assert "zone=b" in said.sentence
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    affinity = msgspec.convert({"affinity": {"nodeAffinity": required}}, Placement)
+    nodes = [node("n1", [80 * GI]), node("n2", [8 * GI], labels={"zone": "b"})]
+    full = [pod("a", 8 * GI, on="n2")]
+    said = explained(pod("p", 4 * GI, waits=REFUSED), nodes, full, placement=affinity)
+    assert said.reason == "no-room"
+    assert said.data["openings"][0] == "when team/a ends on n2"
+
+
+def test_a_drained_or_sick_card_would_help():
+    full = [pod("a", 80 * GI, on="n1", cards=(0,))]
+    drained = explained(pod("p", 4 * GI, waits=REFUSED), [node("n1", [80 * GI] * 2, drained=(1,))], full)
+    assert "if GPU 1 of n1 were not drained: cotenant undrain n1/1" in drained.data["openings"]
+    sick = explained(
+        pod("p", 4 * GI, waits=REFUSED), [node("n1", [80 * GI] * 2, problems={1: "XID 79"})], full
+    )
+    assert "if GPU 1 of n1 were well: XID 79" in sick.data["openings"]
+
+
+def test_there_is_room_and_something_else_keeps_it():
+    said = explained(
+        pod("p", 4 * GI, waits="0/1 nodes are available: 1 Insufficient cpu."), [node("n1", [80 * GI])]
+    )
+    assert said.reason == "not-the-gpus"
+    assert "Insufficient cpu" in said.sentence
+
+
+def test_no_scheduler_looks_at_it():
+    said = explained(pod("p", 4 * GI, age=100), [node("n1", [80 * GI])])
+    assert said.reason == "no-scheduler"
+    assert "the scheduler cotenant has not looked at it" in said.sentence
+
+
+def test_no_node_shows_cards():
+    said = explained(pod("p", 4 * GI, waits=REFUSED), [node("n1", [])])
+    assert said.reason == "no-cards"
+    assert "doctor" in said.step
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "reason", "words"),
+    [
+        (pod("p"), "not-gpu", "", "asks for no GPU"),
+        (pod("p", asks={"nvidia.com/gpu": "1"}), "not-gpu", "other-resource", "the dialect nvidia is off"),
+        (pod("p", asks={names.GPU_MEMORY: "4Q"}), "refused", "bad-demand", "4Q"),
+        (pod("p", asks={names.GPU_MEMORY: "4Gi"}), "refused", "not-admitted", "webhook"),
+        (pod("p", GI, schedulingGates=[{"name": "quota"}]), "waiting", "gated", "quota"),
+        (pod("p", GI, scheduler="other"), "waiting", "other-scheduler", "scheduler other"),
+        (pod("p", GI, on="n1", phase="Succeeded"), "ended", "", "holds nothing"),
+        (pod("p", GI, metadata={"deletionTimestamp": NOW.isoformat()}), "ending", "terminating", "deleted"),
+        (pod("p", on="n1", asks={names.GPU_MEMORY: "4Gi", names.GPU_SLOT: "1"}), "refused", "no-grant", "n1"),
+        (pod("p", GI, on="n1", annotations={names.GRANT: "{}"}), "refused", "grant-unreadable", "version"),
+    ],
+)
+def test_what_has_nothing_to_do_with_room_is_said_plainly(asked, state, reason, words):
+    said = explained(asked, [node("n1", [80 * GI])])
+    assert (said.state, said.reason) == (state, reason)
+    assert words in said.sentence
+
+
+def test_a_running_pod_shows_its_grant_and_what_enforces_it():
+    said = explained(pod("p", 8 * GI, on="n1", cards=(0, 1)), [node("n1", [80 * GI] * 2)])
+    assert said.state == "running"
+    assert said.sentence == (
+        "it runs with 8Gi of GPU memory on n1: limited by the shim, enforce by the agent's default"
+    )
+    (granted,) = said.sections[0][1]
+    assert granted.startswith(f"main: 4Gi on GPU 0 ({card_of('n1', 0)}, NVIDIA A100-SXM4-80GB), 4Gi on GPU 1")
+    assert said.data["enforcer"] == "shim"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels", "mode", "source"),
+    [
+        ({names.ENFORCE: "warn"}, {names.ENFORCE: "observe"}, "warn", "pod's annotation"),
+        ({}, {names.ENFORCE: "observe"}, "observe", "namespace's label"),
+        ({}, {}, "enforce", "default"),
+        ({}, {names.ENFORCE: "sometimes"}, "unknown", "sometimes"),
+    ],
+)
+def test_who_says_what_happens_at_the_limit(annotations, labels, mode, source):
+    said = explained(pod("p", GI, on="n1", annotations=annotations), [node("n1", [80 * GI])], labels=labels)
+    assert said.data["mode"] == mode
+    assert source in said.data["modeFrom"]
+
+
+def test_a_container_that_does_not_start_is_named_with_its_reason():
+    stuck = msgspec.structs.replace(
+        pod("p", GI, on="n1", phase="Pending"),
+        status=msgspec.convert(
+            {
+                "phase": "Pending",
+                "containerStatuses": [
+                    {
+                        "name": "main",
+                        "state": {"waiting": {"reason": "CreateContainerError", "message": "no slot"}},
+                    }
+                ],
+            },
+            type(pod("p").status),
+        ),
+    )
+    said = explained(stuck, [node("n1", [80 * GI])])
+    assert said.reason == "does-not-start"
+    assert "container 'main' does not start: CreateContainerError: no slot" in said.sentence
+
+
+def test_a_pod_on_a_node_that_is_not_ready_or_whose_card_is_gone():
+    lost = node("n1", [80 * GI], conditions=[{"type": "Ready", "status": "False"}])
+    assert explained(pod("p", GI, on="n1"), [lost]).reason == "not-ready"
+    gone = explained(pod("p", GI, on="n1", cards=(1,)), [node("n1", [80 * GI])])
+    assert gone.reason == "card-gone"
+    assert explained(pod("p", GI, on="n1"), [node("n2", [80 * GI])]).reason == "node-gone"
+
+
+def test_who_may_not_see_the_cluster_is_told_what_the_scheduler_wrote():
+    said = explained(pod("p", GI, waits=REFUSED), whole=False)
+    assert said.sentence == REFUSED
+
+
+def test_a_thousand_nodes_are_counted_and_few_are_listed():
+    nodes = [node(f"n{number}", [80 * GI]) for number in range(300)]
+    full = [pod(f"p{number}", 80 * GI, on=f"n{number}") for number in range(300)]
+    said = explained(pod("p", GI, waits=REFUSED), nodes, full)
+    assert len(said.data["nodes"]) == 300
+    assert any("280 more nodes" in line for line in said.lines())
+
+
+def test_the_whole_line_is_told_by_one_look_with_the_same_words():
+    nodes = (node("n1", [80 * GI]),)
+    full = pod("full", 70 * GI, on="n1")
+    waiting = [pod(f"w{number}", (20 + number) * GI, age=50 - number, waits=REFUSED) for number in range(3)]
+    pods = (full, *waiting)
+    now = NOW.timestamp()
+    view = view_line(nodes, pods, Settings(), now)
+    brief = explain_briefly([Case(each, now, nodes=nodes, pods=pods) for each in waiting], view)
+    assert [each.data["place"] for each in brief] == [1, 2, 3]
+    for each, told in zip(waiting, brief, strict=True):
+        whole = explain_pod(Case(each, now, nodes=nodes, pods=pods))
+        assert (told.reason, told.sentence) == (whole.reason, whole.sentence)
+
+
+def test_a_node_that_cannot_be_understood_makes_no_card_gone():
+    damaged = node("n1", [80 * GI], annotations={names.GPUS: "{"})
+    said = explained(pod("p", GI, on="n1"), [damaged])
+    assert (said.state, said.reason) == ("running", "")
+    assert said.data["enforcer"] == "unknown"
+    assert said.sections[0][1] == (f"main: 1Gi on {card_of('n1', 0)}",)
+
+
+def test_of_several_held_cards_one_with_room_is_named():
+    others = [
+        pod("a", 80 * GI, on="n1", cards=(0,)),
+        pod("b", 40 * GI, on="n1", cards=(1,)),
+        pod("pair", 160 * GI, age=300, waits=REFUSED, annotations={names.gpu_count("main"): "2"}),
+    ]
+    said = explained(pod("small", 10 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI] * 2)], others)
+    assert said.reason == "held"
+    assert "GPU 1 of n1 has room but is held for team/pair" in said.sentence
+
+
+@pytest.mark.parametrize(
+    ("resource", "step"),
+    [(names.GPU_SLOT, "clients_per_gpu"), (names.GPU_MEMORY, "doctor"), ("cpu", "describe")],
+)
+def test_what_the_scheduler_counts_besides_cards_has_a_step_of_its_own(resource, step):
+    says = f"0/1 nodes are available: 1 Insufficient {resource}."
+    said = explained(pod("p", GI, waits=says), [node("n1", [80 * GI])])
+    assert said.reason == "not-the-gpus"
+    assert step in said.step
+
+
+def test_nobody_ahead_is_taken_to_go_to_a_node_that_is_cordoned():
+    nodes = [node("n1", [80 * GI]), node("n2", [80 * GI], unschedulable=True)]
+    others = [pod("a", 60 * GI, on="n1"), pod("big", 70 * GI, age=300, waits=REFUSED)]
+    said = explained(pod("small", 10 * GI, age=20, waits=REFUSED), nodes, others)
+    assert said.reason == "held"
+    assert "held for team/big" in said.sentence
+
+
+def test_whose_turn_comes_first_is_said_where_no_end_helps():
+    others = [pod("a", 75 * GI, on="n1"), pod("big", 70 * GI, age=300, waits=REFUSED)]
+    said = explained(
+        pod("p", 30 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI] * 2, drained=(1,))], others
+    )
+    assert said.reason == "no-room"
+    assert said.step == (
+        "wait: team/big is served first; it would fit if GPU 1 of n1 were not drained: cotenant undrain n1/1"
+    )
