@@ -19,7 +19,7 @@ from cluster.testbed.api import Api, Object
 from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.kube.certificates import renewal
-from cotenant.kube.certificates.renewal import CertificateSet, Wanted
+from cotenant.kube.certificates.renewal import CertificatePolicy, CertificateSet
 
 pytestmark = pytest.mark.timeout(240)
 NODES = ("hollow-a", "hollow-b")
@@ -304,7 +304,9 @@ def test_certificates_that_have_expired_are_told_until_a_server_runs_and_renews_
     leader: str, cotenant: Installation, commands: Commands, api: Api
 ):
     then = datetime.now(UTC) - timedelta(days=100)
-    wanted = Wanted(("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
+    wanted = CertificatePolicy(
+        ("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10)
+    )
     expired = renewal.to_data(renewal.renewed(CertificateSet(), wanted, then))
     cotenant.servers[0].kill()
     try:

@@ -28,7 +28,7 @@ from cryptography import x509
 from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
-from cotenant.kube.certificates.renewal import CertificateSet, Wanted, is_signed, renewed, to_data
+from cotenant.kube.certificates.renewal import CertificatePolicy, CertificateSet, is_signed, renewed, to_data
 
 MEMORY, SLOT = "cotenant.dev/gpu-memory", "cotenant.dev/gpu-slot"
 FORGED = {
@@ -366,7 +366,7 @@ class Creator:
 
 def test_no_pod_is_lost_while_certificates_and_authorities_change(installed: Hook, api: Api, pods: str):
     """A certificate lives for 12 seconds; its authority for 120, of which 70 are over. Every question meets the newest."""
-    wanted = Wanted(("none",), timedelta(seconds=12), timedelta(seconds=120), timedelta(seconds=1))
+    wanted = CertificatePolicy(("none",), timedelta(seconds=12), timedelta(seconds=120), timedelta(seconds=1))
     old = renewed(CertificateSet(), wanted, datetime.now(UTC) - timedelta(seconds=70))
     forget(api)
     secrets = SECRET.rsplit("/", 1)[0]

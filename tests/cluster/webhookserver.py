@@ -19,6 +19,7 @@ from typing import Any
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from cotenant.kube.admission.configuration import NAME
 from cotenant.kube.admission.serving import webhook_app, webhook_runner
 from cotenant.kube.api.auth import kubeconfig
 from cotenant.kube.api.client import Client
@@ -29,7 +30,7 @@ from cotenant.kube.settings import Settings, Webhook
 async def main(how: dict[str, Any]) -> None:
     settings = Settings(namespace=how["namespace"], webhook=Webhook(**how.get("webhook", {})))
     async with Client(kubeconfig.find({}, path=Path(how["kubeconfig"]))) as client:
-        keeper = CertificateKeeper(client, settings, KeeperTimes(**how.get("times", {})))
+        keeper = CertificateKeeper(client, settings, NAME, KeeperTimes(**how.get("times", {})))
         if "dies_at" in how:
             die(keeper, *how["dies_at"])
         registry = CollectorRegistry()

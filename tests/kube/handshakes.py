@@ -5,10 +5,10 @@ from __future__ import annotations
 import ssl
 
 from cotenant.kube.api.auth.tls import load_pair
-from cotenant.kube.certificates.certificates import Pair
+from cotenant.kube.certificates.certificates import KeyPair
 
 
-def client(trusted: bytes, own: Pair | None = None) -> ssl.SSLContext:
+def client(trusted: bytes, own: KeyPair | None = None) -> ssl.SSLContext:
     """As strict as any client there is (Python 3.13 is so by default)."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.verify_flags |= ssl.VERIFY_X509_STRICT

@@ -125,7 +125,7 @@ class Clock:
 def keeper(shelf: Any, clock: Clock | None = None, settings: Settings = SETTINGS, **times: float) -> Any:
     clock = clock or Clock()
     return CertificateKeeper(
-        shelf, settings, KeeperTimes(**times), wall=clock.wall, clock=clock.monotonic, random=Random(1)
+        shelf, settings, NAME, KeeperTimes(**times), wall=clock.wall, clock=clock.monotonic, random=Random(1)
     )
 
 

@@ -20,7 +20,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission import serving
 from cotenant.kube.admission.review import review
 from cotenant.kube.admission.serving import LARGEST_BODY, webhook_app, webhook_runner
-from cotenant.kube.certificates.live_context import LiveTls
+from cotenant.kube.certificates.live_context import LiveContext
 from cotenant.kube.settings import Settings
 
 pytestmark = pytest.mark.asyncio
@@ -122,7 +122,7 @@ async def test_nothing_else_is_there(served: Served, method: str, path: str, sta
 
 
 async def test_the_listener_stays_while_the_certificate_changes() -> None:
-    kept, live = fresh(), LiveTls()
+    kept, live = fresh(), LiveContext()
     runner = webhook_runner(webhook_app(SETTINGS, Dialects(), CollectorRegistry(), {}))
     await runner.setup()
     try:

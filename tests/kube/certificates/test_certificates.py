@@ -19,19 +19,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube.handshakes import client, shake
 
+from cotenant.kube.api.auth.tls import NotAKeyPair
 from cotenant.kube.certificates import certificates, renewal
-from cotenant.kube.certificates.certificates import Pair
-from cotenant.kube.certificates.live_context import LiveTls
-from cotenant.kube.certificates.renewal import CertificateSet, Wanted, from_data, is_signed, renewed, to_data
+from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.live_context import LiveContext, server_context
+from cotenant.kube.certificates.renewal import (
+    CertificatePolicy,
+    CertificateSet,
+    from_data,
+    is_signed,
+    renewed,
+    to_data,
+)
 
 NAMES = ("cotenant-webhook", "cotenant-webhook.gpus.svc", "10.1.2.3", "fd00::1")
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-WANTED = Wanted(NAMES, 90 * DAY, 3650 * DAY, timedelta(seconds=10))
+POLICY = CertificatePolicy(NAMES, 90 * DAY, 3650 * DAY, timedelta(seconds=10))
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
-def fresh(now: datetime = NOW, wanted: Wanted = WANTED) -> CertificateSet:
-    return renewed(CertificateSet(), wanted, now)
+def fresh(now: datetime = NOW, policy: CertificatePolicy = POLICY) -> CertificateSet:
+    return renewed(CertificateSet(), policy, now)
 
 
 def stored(kept: CertificateSet) -> CertificateSet:
@@ -41,15 +49,15 @@ def stored(kept: CertificateSet) -> CertificateSet:
     return read
 
 
-def ends(pair: Pair) -> datetime:
+def ends(pair: KeyPair) -> datetime:
     certificate = certificates.read(pair.certificate)
     assert certificate is not None
-    return certificates.term(certificate).ends
+    return certificates.validity(certificate).not_after
 
 
 @pytest.fixture
-def serving() -> tuple[LiveTls, CertificateSet]:
-    kept, live = fresh(), LiveTls()
+def serving() -> tuple[LiveContext, CertificateSet]:
+    kept, live = fresh(), LiveContext()
     live.serve(kept.serving, kept.bundle)
     return live, kept
 
@@ -91,7 +99,7 @@ def test_what_is_served_changes_in_a_context_that_is_in_use(serving: Any) -> Non
 
 
 def test_a_listener_without_a_certificate_refuses_and_lives() -> None:
-    live = LiveTls()
+    live = LiveContext()
     context = live.context(client_certificates=False)
     kept = fresh()
     with pytest.raises(ssl.SSLError):
@@ -135,8 +143,8 @@ def test_a_certificate_begins_an_hour_ago() -> None:
 
 def test_a_very_long_name_is_in_the_certificate_in_full() -> None:
     long = f"{'w' * 63}.{'n' * 63}.svc.cluster.local"
-    kept = fresh(wanted=replace(WANTED, names=(long,)))
-    live = LiveTls()
+    kept = fresh(policy=replace(POLICY, names=(long,)))
+    live = LiveContext()
     live.serve(kept.serving, kept.bundle)
     shake(live.context(client_certificates=False), client(kept.bundle), long)
 
@@ -150,14 +158,14 @@ def test_keys_are_not_shown() -> None:
 
 def test_good_ones_are_left_alone() -> None:
     kept = stored(fresh())
-    assert renewed(kept, WANTED, NOW) is not None
+    assert renewed(kept, POLICY, NOW) is not None
     for days in (0, 1, 30, 59):
-        assert renewed(kept, WANTED, NOW + days * DAY) == kept
+        assert renewed(kept, POLICY, NOW + days * DAY) == kept
 
 
 def test_certificates_are_renewed_when_a_third_is_left_by_the_same_authority() -> None:
     kept = fresh()
-    later = renewed(stored(kept), WANTED, NOW + 61 * DAY)
+    later = renewed(stored(kept), POLICY, NOW + 61 * DAY)
     assert later.authority == kept.authority
     assert later.bundle == kept.bundle
     assert ends(later.serving) == ends(later.scheduler) == NOW + 151 * DAY
@@ -169,7 +177,7 @@ def test_over_thirty_years_every_client_of_the_last_year_trusts_what_is_served()
     authorities = set()
     for days in range(0, 30 * 365, 10):
         now = NOW + days * DAY
-        better = renewed(stored(kept), WANTED, now)
+        better = renewed(stored(kept), POLICY, now)
         writes += better != kept
         kept = better
         bundles.append(kept.bundle)
@@ -200,10 +208,10 @@ def test_what_is_damaged_is_made_anew(key: str, damage: str) -> None:
             "another's": other[key],
             "twice": base64.b64encode(whole + whole).decode(),
         }[damage]
-    better = renewed(from_data(data), WANTED, NOW + HOUR)
+    better = renewed(from_data(data), POLICY, NOW + HOUR)
     for pair in (better.serving, better.scheduler):
         assert is_signed(pair.certificate, better.bundle)
-    live = LiveTls()
+    live = LiveContext()
     live.serve(better.serving, better.bundle)
     shake(live.context(client_certificates=True), client(better.bundle, better.scheduler), NAMES[0])
     if key != "ca.crt":
@@ -211,20 +219,20 @@ def test_what_is_damaged_is_made_anew(key: str, damage: str) -> None:
             "clients trust it without hearing of anything"
         )
         assert kept.authority.certificate in better.bundle
-    assert renewed(stored(better), WANTED, NOW + HOUR) == better
+    assert renewed(stored(better), POLICY, NOW + HOUR) == better
 
 
 def test_an_authority_without_its_key_is_succeeded_after_the_successor_is_known() -> None:
     kept = fresh()
-    lost = replace(kept, authority=Pair(kept.authority.certificate, b""))
-    first = renewed(lost, WANTED, NOW)
+    lost = replace(kept, authority=KeyPair(kept.authority.certificate, b""))
+    first = renewed(lost, POLICY, NOW)
     assert (first.authority, first.serving) == (lost.authority, lost.serving)
     assert len(certificates.read_all(first.bundle)) == 2
-    assert renewed(first, WANTED, NOW + timedelta(seconds=9)) == first
-    second = renewed(first, WANTED, NOW + timedelta(seconds=10))
+    assert renewed(first, POLICY, NOW + timedelta(seconds=9)) == first
+    second = renewed(first, POLICY, NOW + timedelta(seconds=10))
     assert second.authority == first.successor
     assert second.serving == lost.serving, "it is good for as long as it was"
-    third = renewed(second, WANTED, NOW + 61 * DAY)
+    third = renewed(second, POLICY, NOW + 61 * DAY)
     assert is_signed(third.serving.certificate, second.authority.certificate)
     assert is_signed(third.serving.certificate, first.bundle)
 
@@ -232,15 +240,15 @@ def test_an_authority_without_its_key_is_succeeded_after_the_successor_is_known(
 def test_a_clock_that_jumps_back_or_ahead_leaves_something_to_serve() -> None:
     kept = fresh()
     for jump in (-400 * DAY, -2 * HOUR, 3 * 365 * DAY, 9 * 365 * DAY, 50 * 365 * DAY):
-        better = renewed(kept, WANTED, NOW + jump)
-        assert renewal.serving_state(better, WANTED, NOW + jump) == "good"
+        better = renewed(kept, POLICY, NOW + jump)
+        assert renewal.serving_state(better, POLICY, NOW + jump) == "good"
         assert ends(better.serving) > NOW + jump + 80 * DAY
-    assert renewed(kept, WANTED, NOW - 30 * timedelta(minutes=1)) == kept, "small differences do nothing"
+    assert renewed(kept, POLICY, NOW - 30 * timedelta(minutes=1)) == kept, "small differences do nothing"
 
 
 def test_a_server_that_wants_another_name_adds_it_and_leaves_those_of_others() -> None:
-    one, two = replace(WANTED, names=("a.svc",)), replace(WANTED, names=("b.svc", "10.0.0.1"))
-    kept = renewed(fresh(wanted=one), two, NOW)
+    one, two = replace(POLICY, names=("a.svc",)), replace(POLICY, names=("b.svc", "10.0.0.1"))
+    kept = renewed(fresh(policy=one), two, NOW)
     certificate = certificates.read(kept.serving.certificate)
     assert certificate is not None
     assert set(certificates.names_of(certificate)) == {"a.svc", "b.svc", "10.0.0.1"}
@@ -266,8 +274,8 @@ def test_an_authority_of_ones_own_signs_too() -> None:
     )
     plain = serialization.NoEncryption()
     text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    pair = Pair(certificates.pem(own), text)
-    kept = renewed(CertificateSet(authority=pair), WANTED, NOW)
+    pair = KeyPair(certificates.pem(own), text)
+    kept = renewed(CertificateSet(authority=pair), POLICY, NOW)
     assert kept.authority == pair
     assert is_signed(kept.serving.certificate, pair.certificate)
 
@@ -287,9 +295,34 @@ def test_whatever_happens_to_clock_and_secret_there_is_something_to_serve(steps:
         else:
             key, content = step
             data[key] = data.get(content, "") if content in renewal.KEYS else content
-        kept = renewed(from_data(data), WANTED, now)
-        assert renewal.serving_state(kept, WANTED, now) in {"good", "due"}
+        kept = renewed(from_data(data), POLICY, now)
+        assert renewal.serving_state(kept, POLICY, now) in {"good", "due"}
         assert is_signed(kept.scheduler.certificate, kept.bundle)
-        again = renewed(stored(kept), WANTED, now)
+        again = renewed(stored(kept), POLICY, now)
         assert (again.serving, again.authority) == (kept.serving, kept.authority)
         data = to_data(kept)
+
+
+def test_a_self_signed_certificate_serves_and_only_who_has_it_trusts_it() -> None:
+    own = certificates.issue_self_signed("cotenant-agent", ["node-1", "10.1.2.3"], NOW, DAY)
+    for name in ("node-1", "10.1.2.3"):
+        trusting = client(own.certificate)
+        trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        shake(server_context(own), trusting, name)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(server_context(own), client(fresh().bundle), "node-1")
+    assert ends(own) == NOW + DAY
+
+
+def test_an_empty_bundle_lets_no_client_in() -> None:
+    with pytest.raises((ValueError, ssl.SSLError)):
+        server_context(fresh().serving, b"")
+
+
+def test_a_certificate_with_the_key_of_another_is_not_served() -> None:
+    kept = fresh()
+    live = LiveContext()
+    live.serve(kept.serving, kept.bundle)
+    with pytest.raises(NotAKeyPair, match="not a PEM certificate with its own"):
+        live.serve(KeyPair(kept.serving.certificate, fresh().serving.key), kept.bundle)
+    shake(live.context(client_certificates=False), client(kept.bundle), NAMES[0])

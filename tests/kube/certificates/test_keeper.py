@@ -36,8 +36,8 @@ def test_the_first_makes_the_secret_and_the_next_one_uses_it() -> None:
     shelf.install()
     one, two = keeper(shelf), keeper(shelf)
     assert not one.ready
-    run(one.step())
-    run(two.step())
+    run(one.reconcile())
+    run(two.reconcile())
     assert one.ready
     assert two.ready
     assert (one.trouble, two.trouble) == (None, None)
@@ -53,7 +53,7 @@ def test_the_certificate_has_the_names_of_both_services_and_what_is_asked_for() 
     webhook = Webhook(service="hook", extra_names=("10.0.0.7", "FD00::0:1", "hook.example"))
     shelf = Shelf()
     one = keeper(shelf, settings=Settings(namespace="ns", webhook=webhook))
-    run(one.step())
+    run(one.reconcile())
     certificate = certificates.read(serving(one))
     assert certificate is not None
     assert set(certificates.names_of(certificate)) == {
@@ -62,7 +62,7 @@ def test_the_certificate_has_the_names_of_both_services_and_what_is_asked_for() 
         for ending in ("", ".ns", ".ns.svc", ".ns.svc.cluster.local")
     } | {"10.0.0.7", "fd00::1", "hook.example"}
     writes = list(shelf.writes)
-    run(one.step())
+    run(one.reconcile())
     assert shelf.writes == writes
 
 
@@ -74,7 +74,7 @@ def test_of_many_that_race_one_wins_and_all_serve_the_same(seed: int) -> None:
     keepers = [keeper(shelf, clock) for _ in range(6)]
 
     async def all_at_once() -> None:
-        await asyncio.gather(*(each.step() for each in keepers))
+        await asyncio.gather(*(each.reconcile() for each in keepers))
 
     for days in (0, 61, 125, 2500, 2561, 3100, 3170):
         clock.seconds = days * 86400.0
@@ -98,10 +98,10 @@ def test_it_makes_no_second_secret_where_one_appears_meanwhile() -> None:
             try:
                 return await first_look(*arguments)
             finally:
-                await two.step()
+                await two.reconcile()
 
         shelf.get = look_and_lose  # type: ignore[method-assign]
-        await one.step()
+        await one.reconcile()
 
     run(both())
     assert serving(one) == serving(two)
@@ -125,7 +125,7 @@ def test_only_the_bundle_is_touched_in_the_configuration_and_a_reset_is_mended()
             webhook["clientConfig"].pop("caBundle", None)
             if wrong is not None:
                 webhook["clientConfig"]["caBundle"] = wrong
-        run(one.step())
+        run(one.reconcile())
         for now, then in zip(shelf.objects[NAME]["webhooks"], before["webhooks"], strict=True):
             assert base64.b64decode(now["clientConfig"]["caBundle"]) == one.ca_bundle
             now, then = copy.deepcopy(now), copy.deepcopy(then)
@@ -133,7 +133,7 @@ def test_only_the_bundle_is_touched_in_the_configuration_and_a_reset_is_mended()
             then["clientConfig"].pop("caBundle", None)
             assert now == then
     writes = len(shelf.writes)
-    run(one.step())
+    run(one.reconcile())
     assert len(shelf.writes) == writes
 
 
@@ -153,16 +153,16 @@ def test_an_api_server_that_hears_late_always_trusts_what_is_served(seed: int) -
 
     async def live() -> None:
         for each in keepers:
-            await each.step()
+            await each.reconcile()
         before = shelf.bundle
         for second in range(5, 2200, 5):
             clock.seconds = float(second)
             for each in keepers:
                 if random.random() < 0.5:
-                    await each.step()
+                    await each.reconcile()
                 certificate = certificates.read(serving(each))
                 assert certificate is not None
-                assert certificates.term(certificate).holds(clock.wall())
+                assert certificates.validity(certificate).contains(clock.wall())
                 for heard in {before, shelf.bundle}:  # now, or five seconds ago
                     assert is_signed(serving(each), heard), second
             before = shelf.bundle
@@ -181,18 +181,18 @@ def test_while_the_api_server_is_away_what_there_is_is_served(caplog: pytest.Log
     shelf, clock = Shelf(), Clock()
     shelf.install()
     one = keeper(shelf, clock)
-    run(one.step())
+    run(one.reconcile())
     before = serving(one)
     clock.seconds = 61 * 86400.0
     shelf.fails = {"get secrets": Unreachable("get secrets: no answer")}
     for _ in range(3):
-        run(one.step())
+        run(one.reconcile())
     assert isinstance(one.trouble, Unreachable)
     assert serving(one) == before
     served(one)
     assert sum("no answer" in line for line in caplog.messages) == 1, "told once, not at every try"
     shelf.fails = {}
-    run(one.step())
+    run(one.reconcile())
     assert one.trouble is None
     assert serving(one) != before
 
@@ -202,26 +202,26 @@ def test_who_may_not_touch_the_configuration_still_serves_but_nothing_that_is_no
     shelf, clock = Shelf(), Clock()
     shelf.install()
     one = keeper(shelf, clock)
-    run(one.step())
+    run(one.reconcile())
     shelf.fails = {f"{verb} {MUTATING_WEBHOOK_CONFIGURATIONS.plural}": Forbidden("not allowed")}
     shelf.objects[SECRET]["data"].clear()  # all is made anew, by an authority that nobody knows
     clock.seconds = 100.0
-    run(one.step())
+    run(one.reconcile())
     assert isinstance(one.trouble, Forbidden)
     served(one, shelf.bundle)
     shelf.fails = {}
-    run(one.step())
+    run(one.reconcile())
     assert one.trouble is None
     served(one, shelf.bundle)
     clock.seconds = 200.0
-    run(one.step())
+    run(one.reconcile())
     served(one, shelf.bundle)
 
 
 def test_without_a_configuration_there_are_certificates_for_the_extender() -> None:
     shelf = Shelf()
     one = keeper(shelf)
-    run(one.step())
+    run(one.reconcile())
     assert isinstance(one.trouble, NotFound)
     assert one.ready
     served(one)
@@ -232,9 +232,9 @@ def test_a_secret_that_is_deleted_ends_the_trust_in_what_it_held() -> None:
     shelf = Shelf()
     shelf.install()
     one = keeper(shelf)
-    run(one.step())
+    run(one.reconcile())
     leaked = from_data(shelf.objects.pop(SECRET)["data"])
-    run(one.step())
+    run(one.reconcile())
     assert one.trouble is None
     assert leaked.authority.certificate not in shelf.bundle
     served(one, shelf.bundle)
@@ -250,10 +250,10 @@ def test_after_a_jump_of_the_clock_there_is_a_certificate_of_now(jump: int) -> N
     shelf, clock = Shelf(), Clock()
     shelf.install()
     one = keeper(shelf, clock)
-    run(one.step())
+    run(one.reconcile())
     clock.offset = timedelta(days=jump)
     assert not one.ready
-    run(one.step())
+    run(one.reconcile())
     assert one.ready
 
 
@@ -263,7 +263,7 @@ def test_servers_of_different_times_write_no_more_than_once_a_step() -> None:
     shelf.install()
     pair = [keeper(shelf, past), keeper(shelf, future)]
     for number in range(10):
-        run(pair[number % 2].step())
+        run(pair[number % 2].reconcile())
     assert shelf.writes.count("secrets") <= 10
 
 
@@ -271,7 +271,7 @@ def test_keys_of_others_in_the_secret_are_left_alone() -> None:
     shelf = Shelf()
     shelf.put(SECRETS, {"metadata": {"name": SECRET}, "data": {"note": "bWluZQ=="}})
     one = keeper(shelf)
-    run(one.step())
+    run(one.reconcile())
     assert shelf.objects[SECRET]["data"]["note"] == "bWluZQ=="
     assert one.ready
 
@@ -283,10 +283,10 @@ def test_no_log_shows_a_key(caplog: pytest.LogCaptureFixture) -> None:
     one = keeper(shelf, clock)
     for days in (0, 61, 2500, 3100):
         clock.seconds = days * 86400.0
-        run(one.step())
+        run(one.reconcile())
     secrets = {text for key, text in shelf.objects[SECRET]["data"].items() if key.endswith(".key")}
     told = " ".join([*caplog.messages, repr(one), repr(shelf._read(SECRETS, SECRET))])
-    assert "made" in told
+    assert "created" in told
     assert "PRIVATE" not in told
     assert not any(text in told for text in secrets)
 
@@ -321,7 +321,7 @@ async def test_on_a_real_api_server_keepers_agree_and_mend_at_once(
     client: Any, other: Any, installed: Settings
 ) -> None:
     times = KeeperTimes(look=3600.0, pace=0.1, settle=0.5)
-    keepers = [CertificateKeeper(each, installed, times) for each in (client, other, client)]
+    keepers = [CertificateKeeper(each, installed, NAME, times) for each in (client, other, client)]
     running = [asyncio.create_task(each.run()) for each in keepers]
     try:
         await asyncio.gather(*(each.wait_until_ready(20.0) for each in keepers))
@@ -354,7 +354,7 @@ async def test_on_a_real_api_server_keepers_agree_and_mend_at_once(
 
 @pytest.mark.asyncio
 async def test_without_its_namespace_it_says_so_and_goes_on_trying(client: Any) -> None:
-    one = CertificateKeeper(client, Settings(namespace="t-not-there"))
+    one = CertificateKeeper(client, Settings(namespace="t-not-there"), NAME)
     running = asyncio.create_task(one.run())
     with pytest.raises(NotFound, match="t-not-there"):
         await one.wait_until_ready(1.0)

@@ -12,7 +12,7 @@ from cotenant.dialects import names
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.api.objects import Lease, Meta
 from cotenant.kube.certificates import renewal
-from cotenant.kube.certificates.renewal import Wanted
+from cotenant.kube.certificates.renewal import CertificatePolicy
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.findings import findings
@@ -23,7 +23,7 @@ from cotenant.kube.settings import Settings
 
 SETTINGS = Settings()
 NAMES = tuple(f"cotenant-{service}.cotenant-system.svc" for service in ("webhook", "extender"))
-WANTED = Wanted(NAMES, timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
+WANTED = CertificatePolicy(NAMES, timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
 KEPT = renewal.renewed(renewal.CertificateSet(), WANTED, NOW)
 DATA = renewal.to_data(KEPT)
 WEBHOOK = webhook_configuration(SETTINGS, SETTINGS.dialects, KEPT.bundle)

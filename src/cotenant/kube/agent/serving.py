@@ -6,24 +6,20 @@ from being read on the way. Who scrapes cannot verify it.
 
 from __future__ import annotations
 
-import datetime as dt
-import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cotenant.core.errors import CotenantError
 from cotenant.kube.agent.metrics import CONTENT_TYPE
+from cotenant.kube.certificates.certificates import issue_self_signed
+from cotenant.kube.certificates.live_context import server_context
 
-_LIFETIME = dt.timedelta(days=3650)
-_CLOCKS_DIFFER = dt.timedelta(days=1)
+_LIFETIME = timedelta(days=3650)
 
 
 @asynccontextmanager
@@ -80,34 +76,5 @@ def is_loopback(address: str) -> bool:
 
 
 def self_signed(name: str) -> ssl.SSLContext:
-    """A key that never leaves this process, and a certificate for it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    now = dt.datetime.now(dt.UTC)
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cotenant-agent")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_DIFFER)
-        .not_valid_after(now + _LIFETIME)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Through memory that has no name: OpenSSL wants files, and a private key must not get onto a disk.
-    descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)
-    try:
-        with open(descriptor, "wb", closefd=False) as pair:
-            pair.write(certificate.public_bytes(serialization.Encoding.PEM) + pem)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
-    return context
+    """Makes a context with a new self-signed certificate, whose key never leaves this process."""
+    return server_context(issue_self_signed("cotenant-agent", [name], datetime.now(UTC), _LIFETIME))

@@ -1,1 +1,1 @@
-"""Issues, renews and serves certificates."""
+"""Issues, renews and serves TLS certificates. The only package that imports `cryptography`."""

@@ -1,6 +1,7 @@
-"""Making certificates, and telling whether one is good: all depends on the arguments, and keys on chance.
+"""Issues and checks X.509 certificates. Pure apart from the random keys and serial numbers.
 
-All keys are of the curve P-256: made in a millisecond, and taken by everything that speaks TLS 1.2 or later.
+All keys are on the curve P-256: generated in a millisecond, and accepted by everything that speaks TLS 1.2 or
+later.
 """
 
 from __future__ import annotations
@@ -23,69 +24,79 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 BACKDATED = timedelta(hours=1)
-"""A certificate begins so long before it is made: clocks differ, and some jump."""
+"""A certificate is valid from this long before it is issued: clocks differ, and some jump."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """PEM. The key is never shown."""
+class KeyPair:
+    """A certificate with its private key, both in PEM. The key is never shown."""
 
     certificate: bytes
     key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """When a certificate is good."""
+class Validity:
+    """The time during which a certificate is valid: `not_before <= now < not_after`."""
 
-    begins: datetime
-    ends: datetime
+    not_before: datetime
+    not_after: datetime
 
-    def holds(self, now: datetime) -> bool:
-        return self.begins <= now < self.ends
+    def contains(self, now: datetime) -> bool:
+        return self.not_before <= now < self.not_after
 
-    def left(self, now: datetime) -> float:
-        """The part of its life that is still to come; it counts from when it was made."""
-        return (self.ends - now) / (self.ends - self.made)
+    def fraction_left(self, now: datetime) -> float:
+        """The part of its lifetime that remains; the lifetime counts from when it was issued."""
+        return (self.not_after - now) / (self.not_after - self.issued)
 
     @property
-    def made(self) -> datetime:
-        return self.begins + BACKDATED
+    def issued(self) -> datetime:
+        return self.not_before + BACKDATED
 
 
-def new_authority(now: datetime, lifetime: timedelta) -> Pair:
-    """Each has a name of its own, so that nobody takes one for another of the same name."""
+def new_authority(now: datetime, lifetime: timedelta) -> KeyPair:
+    """Makes a certificate authority with a unique name, so that no client mistakes it for another one."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     name = _name(f"cotenant-authority-{serial & 0xFFFFFFFF:08x}")
-    usage = _usage(signs_certificates=True)
-    made = (
+    certificate = (
         _builder(name, name, key.public_key(), serial, now, now + lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return _pair(made, key)
+    return _pair(certificate, key)
 
 
-def issue_serving(authority: Pair, names: Sequence[str], now: datetime, lifetime: timedelta) -> Pair:
-    """For a server that is called by these DNS names and IP addresses; ends no later than the authority."""
-    called = x509.SubjectAlternativeName([_general(name) for name in names])
-    return _issue(authority, names[0], ExtendedKeyUsageOID.SERVER_AUTH, called, now, lifetime)
+def issue_self_signed(subject: str, names: Sequence[str], now: datetime, lifetime: timedelta) -> KeyPair:
+    """Issues a serving certificate that no authority vouches for: it encrypts, and proves nothing."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name, serial = _name(subject), x509.random_serial_number()
+    builder = _builder(name, name, key.public_key(), serial, now, now + lifetime)
+    builder = _leaf(builder, ExtendedKeyUsageOID.SERVER_AUTH, names)
+    return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def issue_client(authority: Pair, user: str, now: datetime, lifetime: timedelta) -> Pair:
-    return _issue(authority, user, ExtendedKeyUsageOID.CLIENT_AUTH, None, now, lifetime)
+def issue_serving(authority: KeyPair, names: Sequence[str], now: datetime, lifetime: timedelta) -> KeyPair:
+    """Issues a certificate for a server with these DNS names and IP addresses. It expires no later than the
+    authority.
+    """
+    return _issue(authority, names[0], ExtendedKeyUsageOID.SERVER_AUTH, names, now, lifetime)
+
+
+def issue_client(authority: KeyPair, user: str, now: datetime, lifetime: timedelta) -> KeyPair:
+    """Issues a certificate that identifies a client as `user`."""
+    return _issue(authority, user, ExtendedKeyUsageOID.CLIENT_AUTH, (), now, lifetime)
 
 
 def read(certificate: bytes) -> x509.Certificate | None:
-    """None if it is damaged, or more than one."""
+    """Parses one PEM certificate; None if it is damaged or there is not exactly one."""
     found = read_all(certificate)
     return found[0] if len(found) == 1 else None
 
 
 def read_all(certificates: bytes) -> list[x509.Certificate]:
-    """None of them if any is damaged."""
+    """Parses PEM certificates; an empty list if any of them is damaged."""
     try:
         return x509.load_pem_x509_certificates(certificates)
     except ValueError:
@@ -96,8 +107,8 @@ def pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(Encoding.PEM)
 
 
-def term(certificate: x509.Certificate) -> Term:
-    return Term(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+def validity(certificate: x509.Certificate) -> Validity:
+    return Validity(certificate.not_valid_before_utc, certificate.not_valid_after_utc)
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
@@ -108,7 +119,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """What the server is called, DNS names and addresses."""
+    """Returns the DNS names and IP addresses of a serving certificate."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -117,13 +128,13 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def user_of(certificate: x509.Certificate) -> str:
-    """Whom a client's certificate is of."""
+    """Returns the user that a client certificate identifies: its common name."""
     found = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else ""
 
 
 def belongs(key: bytes, certificate: x509.Certificate) -> bool:
-    """Whether it is the certificate's own key, whole and without a passphrase."""
+    """Whether this is the certificate's own private key, undamaged and without a passphrase."""
     try:
         return load_pem_private_key(key, None).public_key() == certificate.public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -131,7 +142,7 @@ def belongs(key: bytes, certificate: x509.Certificate) -> bool:
 
 
 def can_sign(key: bytes, authority: x509.Certificate) -> bool:
-    """An authority that somebody else has made may be of RSA."""
+    """Whether the key can sign for the authority. An authority from elsewhere may have an RSA key."""
     return belongs(key, authority) and isinstance(
         authority.public_key(), ec.EllipticCurvePublicKey | rsa.RSAPublicKey
     )
@@ -146,32 +157,43 @@ def signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> boo
 
 
 def _issue(
-    authority: Pair,
-    user: str,
-    use: x509.ObjectIdentifier,
-    called: x509.SubjectAlternativeName | None,
+    authority: KeyPair,
+    subject: str,
+    usage: x509.ObjectIdentifier,
+    names: Sequence[str],
     now: datetime,
     lifetime: timedelta,
-) -> Pair:
+) -> KeyPair:
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = load_pem_private_key(authority.key, None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        raise TypeError("this kind of key does not sign: see can_sign")
+        raise TypeError("this kind of key cannot sign: check with can_sign")
     key = ec.generate_private_key(ec.SECP256R1())
     ends = min(now + lifetime, issuer.not_valid_after_utc)
-    builder = (
-        _builder(_name(user), issuer.subject, key.public_key(), x509.random_serial_number(), now, ends)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([use]), critical=False)
-        .add_extension(_identifier(issuer, signer.public_key()), critical=False)
+    serial = x509.random_serial_number()
+    builder = _builder(_name(subject), issuer.subject, key.public_key(), serial, now, ends)
+    builder = _leaf(builder, usage, names).add_extension(
+        _authority_key_identifier(issuer, signer.public_key()), critical=False
     )
-    if called is not None:
-        builder = builder.add_extension(called, critical=False)
     return _pair(builder.sign(signer, hashes.SHA256()), key)
 
 
-def _identifier(
+def _leaf(
+    builder: x509.CertificateBuilder, usage: x509.ObjectIdentifier, names: Sequence[str]
+) -> x509.CertificateBuilder:
+    """Adds what makes it the certificate of a server or a client, and not of an authority."""
+    builder = (
+        builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    )
+    if not names:
+        return builder
+    called = x509.SubjectAlternativeName([_general(name) for name in names])
+    return builder.add_extension(called, critical=False)
+
+
+def _authority_key_identifier(
     issuer: x509.Certificate, key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 ) -> x509.AuthorityKeyIdentifier:
     try:
@@ -216,7 +238,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 _LONGEST_NAME = 64
-"""Characters of a common name, by X.509; what a server is called stands elsewhere in full."""
+"""Characters of a common name, by X.509. A server's full names are in its subject alternative names."""
 
 
 def _name(text: str) -> x509.Name:
@@ -230,5 +252,5 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    return Pair(pem(certificate), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    return KeyPair(pem(certificate), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -1,8 +1,8 @@
-"""Keeps the certificates: in a Secret that all servers share, in the webhook's configuration, in use.
+"""Renews the server's certificates in a Secret, publishes the CA bundle and serves the newest certificate.
 
-Every server does the same. Whoever sees first that something is due writes it, guarded by what was read; the
-others read it from the Secret. The order is always: into the Secret, into the configuration, into use. So a
-server that is killed in between leaves nothing that the next one would not finish.
+Every server does the same. The first one that sees a certificate due for renewal writes the Secret, guarded
+by the version that it read; the others read the result. The order is always: Secret, CA bundle of the webhook
+configuration, listener. So the next server completes what a killed one has left unfinished.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from cotenant.kube.admission import configuration
 from cotenant.kube.api.backoff import Backoff
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import AlreadyExists, Conflict, KubeError, NotFound, Unreachable
@@ -29,16 +28,16 @@ from cotenant.kube.api.patches import Guard, pointer
 from cotenant.kube.api.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS
 from cotenant.kube.api.watcher import Watcher
 from cotenant.kube.certificates import certificates, renewal
-from cotenant.kube.certificates.certificates import Pair
-from cotenant.kube.certificates.live_context import LiveTls
-from cotenant.kube.certificates.renewal import CertificateSet, Wanted
+from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.live_context import LiveContext
+from cotenant.kube.certificates.renewal import CertificatePolicy, CertificateSet
 from cotenant.kube.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SECRET = "cotenant-certificates"  # noqa: S105 - its name
+SECRET = "cotenant-certificates"  # noqa: S105 - the name of the object
 ATTEMPTS = 8
-"""At one write, against others who write the same."""
+"""Tries of one write against other servers that write the same Secret."""
 
 
 @dataclass(frozen=True)
@@ -46,22 +45,23 @@ class KeeperTimes:
     """In seconds."""
 
     look: float = 60.0
-    """Between two looks when nothing is heard: what is due is due by the clock, and clocks jump."""
+    """Between two checks when no watch reports a change: renewal is due by the clock, and clocks jump."""
     pace: float = 1.0
-    """After a write, before the next: servers whose clocks differ by hours would undo each other's."""
+    """After a write, before the next one: servers whose clocks differ by hours would undo each other's."""
     settle: float = 10.0
-    """How long API servers may take to hear of a change of the configuration."""
+    """How long API servers may take to see a change of the webhook configuration."""
     first_pause: float = 0.1
     longest_pause: float = 5.0
-    """Between tries while the API server does not answer; jittered."""
+    """Between retries while the API server does not answer; jittered."""
 
 
-def wanted(settings: Settings, times: KeeperTimes) -> Wanted:
+def certificate_policy(settings: Settings, times: KeeperTimes) -> CertificatePolicy:
+    """Derives names and lifetimes from the settings: both Services by all their names in cluster DNS."""
     services = (settings.webhook.service, settings.extender.service)
     endings = ("", f".{settings.namespace}", f".{settings.namespace}.svc")
     names = [f"{service}{ending}" for service in services for ending in endings]
     names += [f"{service}.{settings.namespace}.svc.cluster.local" for service in services]
-    return Wanted(
+    return CertificatePolicy(
         names=tuple(dict.fromkeys((*names, *(_normal(name) for name in settings.webhook.extra_names)))),
         lifetime=timedelta(seconds=settings.webhook.certificate_lifetime),
         authority_lifetime=timedelta(seconds=settings.webhook.authority_lifetime),
@@ -71,48 +71,50 @@ def wanted(settings: Settings, times: KeeperTimes) -> Wanted:
 
 @dataclass
 class CertificateKeeper:
-    """`run()` keeps them until it is cancelled; what it gave to listeners goes on working after that."""
+    """`run()` renews until it is cancelled. Listeners keep the last certificate after that."""
 
     client: Client
     settings: Settings
+    webhook_configuration: str
+    """The name of the MutatingWebhookConfiguration that gets the CA bundle."""
     times: KeeperTimes = field(default_factory=KeeperTimes)
     wall: Callable[[], datetime] = field(default=lambda: datetime.now(UTC), repr=False)
     clock: Callable[[], float] = time.monotonic
     random: Random = field(default_factory=Random, repr=False)
 
     ca_bundle: bytes = field(default=b"", init=False)
-    """PEM: whom clients of the server are to trust."""
+    """PEM: the authorities that clients of the server must trust."""
     trouble: KubeError | None = field(default=None, init=False)
-    """Why the certificates are not being kept just now."""
-    _serving: Pair | None = field(default=None, init=False)
+    """Why the certificates cannot be renewed or published now."""
+    _serving: KeyPair | None = field(default=None, init=False)
     _trusted: bytes = field(default=b"", init=False, repr=False)
-    _heard: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
-    """The authorities that stand in the configuration, and since when; none if there is no configuration."""
+    _published: dict[bytes, float] = field(default_factory=dict, init=False, repr=False)
+    """The authorities in the webhook configuration, and since when; empty if there is no configuration."""
     _wrote: bool = field(default=False, init=False)
-    _live: LiveTls = field(default_factory=LiveTls, init=False, repr=False)
-    _bell: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _live: LiveContext = field(default_factory=LiveContext, init=False, repr=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
     _ready: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._wanted = wanted(self.settings, self.times)
+        self._policy = certificate_policy(self.settings, self.times)
 
     @property
     def ready(self) -> bool:
-        """Whether there is a certificate in use, and a good one."""
-        return self._serving is not None and self._holds(self._serving)
+        """Whether a valid certificate is being served."""
+        return self._serving is not None and self._is_valid(self._serving)
 
-    async def wait_until_ready(self, within: float | None = None) -> None:
-        """The trouble, if that takes longer than `within` seconds."""
+    async def wait_until_ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Raises `trouble` if there is no certificate after `timeout` seconds."""
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(timeout):
                 await self._ready.wait()
         except TimeoutError:
-            problem = self.trouble or Unreachable(f"certificates: none in {within} s")
+            problem = self.trouble or Unreachable(f"certificates: not ready after {timeout} s")
             raise problem from None
 
     def server_context(self, client_certificates: bool) -> ssl.SSLContext:
-        """For a listener, at any time; always the same object, which serves the newest certificate. With
-        `client_certificates`, clients must show one of ours.
+        """Returns the context for a listener: always the same object, which serves the newest certificate.
+        With `client_certificates`, clients must present one that our authority has signed.
         """
         return self._live.context(client_certificates)
 
@@ -123,41 +125,41 @@ class CertificateKeeper:
         configurations = Watcher(
             self.client,
             MUTATING_WEBHOOK_CONFIGURATIONS,
-            Selection(fields=f"metadata.name={configuration.NAME}"),
+            Selection(fields=f"metadata.name={self.webhook_configuration}"),
         )
-        secrets.store.subscribe(lambda _: self._bell.set())
-        configurations.store.subscribe(lambda _: self._bell.set())
+        secrets.store.subscribe(lambda _: self._changed.set())
+        configurations.store.subscribe(lambda _: self._changed.set())
         async with asyncio.TaskGroup() as group:
             group.create_task(secrets.run())
             group.create_task(configurations.run())
-            group.create_task(self._keep())
+            group.create_task(self._reconcile_forever())
 
-    async def _keep(self) -> None:
+    async def _reconcile_forever(self) -> None:
         backoff = Backoff(self.times.first_pause, self.times.longest_pause, self.random)
         while True:
-            self._bell.clear()
+            self._changed.clear()
             self._wrote = False
-            await self.step()
+            await self.reconcile()
             if self._wrote:
                 await asyncio.sleep(self.times.pace)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause(backoff)):
-                    await self._bell.wait()
+                    await self._changed.wait()
 
     def _pause(self, backoff: Backoff) -> float:
         if self.trouble is not None:
             return backoff.next(self.trouble.retry_after)
         backoff.reset()
-        settled = len(self._known()) == len(self._heard)
+        settled = len(self._propagated()) == len(self._published)
         return self.times.look if settled else min(self.times.look, self.times.settle)
 
-    def _known(self) -> list[bytes]:
-        """The authorities that every API server has heard of by now."""
+    def _propagated(self) -> list[bytes]:
+        """The published authorities that every API server has seen by now."""
         now = self.clock()
-        return [each for each, since in self._heard.items() if now - since >= self.times.settle]
+        return [each for each, since in self._published.items() if now - since >= self.times.settle]
 
-    async def step(self) -> None:
-        """One look at everything, and what follows from it."""
+    async def reconcile(self) -> None:
+        """Renews what is due, publishes the CA bundle and serves the newest certificate, once."""
         try:
             kept = await self._kept()
         except KubeError as error:
@@ -167,32 +169,32 @@ class CertificateKeeper:
         try:
             await self._publish(kept.bundle)
         except KubeError as error:
-            problem = error  # what there is can be served all the same
+            problem = error  # the certificate can be served all the same
         self._use(kept)
         return self._note(problem)
 
     async def _kept(self) -> CertificateSet:
-        """What the Secret holds, after what is due in it has been done."""
+        """Reads the Secret, renews what is due and returns the result."""
         for _ in range(ATTEMPTS):
             try:
                 secret = await self.client.get(SECRETS, SECRET, self.settings.namespace)
             except NotFound:
                 secret = None
             kept = renewal.from_data({} if secret is None else secret.data)
-            better = renewal.renewed(kept, self._wanted, self.wall())
+            better = renewal.renewed(kept, self._policy, self.wall())
             try:
                 await self._write(secret, better)
             except (AlreadyExists, Conflict):
                 continue
             except NotFound:
                 if secret is None:
-                    raise  # there is not even the namespace
+                    raise  # the namespace is missing, too
                 continue
             return better
-        raise Conflict(f"secret {self.settings.namespace}/{SECRET}: others change it all the time")
+        raise Conflict(f"secret {self.settings.namespace}/{SECRET}: other writers change it all the time")
 
     async def _write(self, secret: Secret | None, better: CertificateSet) -> None:
-        """Keys of the Secret that are not ours are left as they are."""
+        """Writes what has changed. Leaves keys of the Secret that are not ours as they are."""
         data = renewal.to_data(better)
         if secret is None:
             body: dict[str, Any] = {
@@ -209,13 +211,16 @@ class CertificateKeeper:
                 SECRETS, SECRET, {"data": changes}, self.settings.namespace, guard=Guard.of(secret)
             )
         self._wrote = True
-        log.info("certificates: %s", "made" if secret is None else f"changed: {', '.join(sorted(changes))}")
+        log.info(
+            "certificates: %s", "created" if secret is None else f"changed: {', '.join(sorted(changes))}"
+        )
 
     async def _publish(self, bundle: bytes) -> None:
+        """Writes the CA bundle into the webhook configuration, if it is not there."""
         try:
-            found = await self.client.get(MUTATING_WEBHOOK_CONFIGURATIONS, configuration.NAME)
+            found = await self.client.get(MUTATING_WEBHOOK_CONFIGURATIONS, self.webhook_configuration)
         except NotFound:
-            self._heard = {}
+            self._published = {}
             raise
         text = base64.b64encode(bundle).decode()
         steps = [
@@ -225,13 +230,13 @@ class CertificateKeeper:
         ]
         if steps:
             await self.client.json_patch(
-                MUTATING_WEBHOOK_CONFIGURATIONS, configuration.NAME, steps, guard=Guard.of(found)
+                MUTATING_WEBHOOK_CONFIGURATIONS, self.webhook_configuration, steps, guard=Guard.of(found)
             )
             self._wrote = True
-            log.info("certificates: caBundle of the webhook's configuration is set")
+            log.info("certificates: wrote caBundle of the webhook configuration")
         now = self.clock()
-        told = [certificates.pem(each) for each in certificates.read_all(bundle)]
-        self._heard = {each: self._heard.get(each, now) for each in told}
+        authorities = [certificates.pem(each) for each in certificates.read_all(bundle)]
+        self._published = {each: self._published.get(each, now) for each in authorities}
 
     def _use(self, kept: CertificateSet) -> None:
         serving = kept.serving if self._may_serve(kept.serving) else self._serving
@@ -240,24 +245,24 @@ class CertificateKeeper:
         self._live.serve(serving, kept.bundle)
         if serving != self._serving:
             certificate = certificates.read(serving.certificate)
-            assert certificate is not None  # noqa: S101 - it is in use
-            log.info("certificates: serving one that ends %s", certificates.term(certificate).ends)
+            assert certificate is not None  # noqa: S101 - it is being served
+            log.info("certificates: serving until %s", certificates.validity(certificate).not_after)
         self._serving, self._trusted = serving, kept.bundle
         self._ready.set()
 
-    def _may_serve(self, fresh: Pair) -> bool:
-        """Not before API servers have heard of the authority that signed it, while they still trust what is
-        being served.
+    def _may_serve(self, fresh: KeyPair) -> bool:
+        """Whether to replace the certificate being served. While API servers still trust that one, its
+        successor waits until they have seen the authority that signed it.
         """
-        if self._serving is None or not self._holds(self._serving):
+        if self._serving is None or not self._is_valid(self._serving):
             return True
-        if not renewal.is_signed(self._serving.certificate, b"".join(self._heard)):
+        if not renewal.is_signed(self._serving.certificate, b"".join(self._published)):
             return True
-        return renewal.is_signed(fresh.certificate, b"".join(self._known()))
+        return renewal.is_signed(fresh.certificate, b"".join(self._propagated()))
 
-    def _holds(self, pair: Pair) -> bool:
+    def _is_valid(self, pair: KeyPair) -> bool:
         certificate = certificates.read(pair.certificate)
-        return certificate is not None and certificates.term(certificate).holds(self.wall())
+        return certificate is not None and certificates.validity(certificate).contains(self.wall())
 
     def _note(self, error: KubeError | None) -> None:
         if error is not None and type(error) is not type(self.trouble):
@@ -266,7 +271,7 @@ class CertificateKeeper:
 
 
 def _normal(name: str) -> str:
-    """Addresses as certificates spell them."""
+    """Spells IP addresses as certificates do."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:

@@ -1,13 +1,13 @@
-"""The server's certificates as they are kept together, and what of them must be made anew: a pure decision.
+"""Decides which certificates of the server must be renewed, and renews them: pure apart from random keys.
 
-Whoever trusts the bundle trusts, at every moment, what is served. A new authority is therefore in the bundle
-long before it signs anything, and the old one stays in it until it ends by itself:
+A client that trusts the bundle must trust, at every moment, the certificate that is served. So a new
+authority is in the bundle long before it signs anything, and the old one stays in it until it expires:
 
-    a third of its life left    a successor is made, and is in the bundle
-    a sixth left                the successor signs from now on; the old one is trusted, and signs no more
+    a third of its lifetime left    a successor is made and added to the bundle
+    a sixth left                    the successor signs; the old one is trusted, but no longer signs
 
-A certificate is renewed, by whichever authority signs then, when a third of its own life is left. What is
-damaged, ended or not yet valid is made anew at once: it could do no good.
+A certificate is renewed, by the authority that signs at that time, when a third of its own lifetime is left.
+A certificate that is damaged, expired or not yet valid is replaced at once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Literal
 from cryptography import x509
 
 from cotenant.kube.certificates import certificates
-from cotenant.kube.certificates.certificates import Pair
+from cotenant.kube.certificates.certificates import KeyPair
 
 SCHEDULER = "system:cotenant-scheduler"
-"""Whom kube-scheduler is to the extender."""
-NOTHING = Pair(b"", b"")
+"""The user name with which kube-scheduler authenticates to the extender."""
+NOTHING = KeyPair(b"", b"")
 BUNDLE_KEY = "bundle.crt"
-"""Made of the others, for those who mount the Secret: all that is to be trusted, in one file."""
+"""Derived from the others, for pods that mount the Secret: every trusted authority in one file."""
 _PAIRS = {
     "authority": ("ca.crt", "ca.key"),
     "serving": ("tls.crt", "tls.key"),
@@ -37,80 +37,85 @@ _PAIRS = {
 }
 _PREVIOUS_KEY = "previous-ca.crt"
 KEYS = (BUNDLE_KEY, _PREVIOUS_KEY, *(key for pair in _PAIRS.values() for key in pair))
-"""All that we write into the Secret."""
+"""Every key of the Secret that we write."""
 
 State = Literal["good", "due", "lacking", "bad"]
-"""`due` and `lacking` (some name) still serve until there is something better; `bad` does not."""
+"""A certificate that is `due` for renewal or `lacking` a name is served until it is replaced; a `bad` one is
+not served."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSet:
-    """All that the Secret holds; what it does not hold is NOTHING."""
+    """The certificates in the Secret; NOTHING for those that it does not have."""
 
-    authority: Pair = NOTHING
-    serving: Pair = NOTHING
-    scheduler: Pair = NOTHING
-    successor: Pair = NOTHING
+    authority: KeyPair = NOTHING
+    serving: KeyPair = NOTHING
+    scheduler: KeyPair = NOTHING
+    successor: KeyPair = NOTHING
     previous: bytes = b""
-    """Certificates of authorities that sign no more, but are still trusted."""
+    """Certificates of authorities that no longer sign, but are still trusted."""
 
     @property
     def bundle(self) -> bytes:
-        """What a client is to trust."""
+        """The CA bundle: every authority that a client must trust."""
         return self.authority.certificate + self.successor.certificate + self.previous
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the settings ask of the certificates."""
+class CertificatePolicy:
+    """Names and lifetimes that the settings require of the certificates."""
 
     names: tuple[str, ...]
-    """DNS names and addresses of the servers."""
+    """DNS names and IP addresses of the servers."""
     lifetime: timedelta
     authority_lifetime: timedelta
     settle: timedelta
-    """How long a successor is at least in the bundle before it signs, so that every client has seen it."""
+    """The least time that a successor is in the bundle before it signs, so that every client has seen it."""
 
 
 def from_data(data: Mapping[str, str]) -> CertificateSet:
-    """Of a Secret's data. What is no base64 is nothing; what stands around certificates is left out."""
-    pairs = {name: Pair(_certificates(data, crt), _decoded(data, key)) for name, (crt, key) in _PAIRS.items()}
+    """Reads a Secret's data. A value that is not base64 counts as missing; text around certificates is
+    dropped.
+    """
+    pairs = {
+        name: KeyPair(_certificates(data, crt), _decoded(data, key)) for name, (crt, key) in _PAIRS.items()
+    }
     return CertificateSet(**pairs, previous=_certificates(data, _PREVIOUS_KEY))
 
 
 def to_data(kept: CertificateSet) -> dict[str, str]:
-    """For a Secret's data; what there is nothing of is left out."""
+    """Writes a Secret's data, without the certificates that are missing."""
     texts = {BUNDLE_KEY: kept.bundle, _PREVIOUS_KEY: kept.previous}
     for name, (crt, key) in _PAIRS.items():
-        pair: Pair = getattr(kept, name)
+        pair: KeyPair = getattr(kept, name)
         texts |= {crt: pair.certificate, key: pair.key}
     return {key: base64.b64encode(text).decode() for key, text in texts.items() if text}
 
 
-def renewed(kept: CertificateSet, wanted: Wanted, now: datetime) -> CertificateSet:
-    """The same set if all is well, which what comes out of it is for some time."""
-    kept = _with_authority(kept, wanted, now)
-    states = (serving_state(kept, wanted, now), _scheduler_state(kept, now))
+def renewed(kept: CertificateSet, policy: CertificatePolicy, now: datetime) -> CertificateSet:
+    """Returns the set with everything replaced that is due; the same set if nothing is."""
+    kept = _with_authority(kept, policy, now)
+    states = (serving_state(kept, policy, now), _scheduler_state(kept, now))
     if "bad" in states and not _signs(kept.authority, now):
-        kept = _succeeded(kept)  # what it signs is not trusted everywhere yet, which is better than nothing
+        kept = _succeeded(kept)  # not trusted everywhere yet, but better than no certificate
     if not _signs(kept.authority, now):
         return kept
     if states[0] != "good":
-        names = wanted.names
-        if states[0] == "lacking":  # another server, with other settings, may want those that are there
+        names = policy.names
+        if states[0] == "lacking":  # another server, with other settings, may need the names that are there
             names = tuple(dict.fromkeys((*names, *_names(kept.serving))))
-        serving = certificates.issue_serving(kept.authority, names, now, wanted.lifetime)
+        serving = certificates.issue_serving(kept.authority, names, now, policy.lifetime)
         kept = replace(kept, serving=serving)
     if states[1] != "good":
-        scheduler = certificates.issue_client(kept.authority, SCHEDULER, now, wanted.lifetime)
+        scheduler = certificates.issue_client(kept.authority, SCHEDULER, now, policy.lifetime)
         kept = replace(kept, scheduler=scheduler)
     return kept
 
 
-def serving_state(kept: CertificateSet, wanted: Wanted, now: datetime) -> State:
-    """A set whose serving certificate is not `bad` can be served."""
+def serving_state(kept: CertificateSet, policy: CertificatePolicy, now: datetime) -> State:
+    """Returns the state of the serving certificate. It can be served unless it is `bad`."""
     state = _state(kept.serving, kept, now)
-    if state == "good" and not set(wanted.names) <= set(_names(kept.serving)):
+    if state == "good" and not set(policy.names) <= set(_names(kept.serving)):
         return "lacking"
     return state
 
@@ -122,46 +127,46 @@ def _scheduler_state(kept: CertificateSet, now: datetime) -> State:
     return _state(kept.scheduler, kept, now)
 
 
-def _state(pair: Pair, kept: CertificateSet, now: datetime) -> State:
+def _state(pair: KeyPair, kept: CertificateSet, now: datetime) -> State:
     certificate = certificates.read(pair.certificate)
     if certificate is None or not certificates.belongs(pair.key, certificate):
         return "bad"
-    term = certificates.term(certificate)
-    if not term.holds(now) or not is_signed(pair.certificate, kept.bundle):
+    validity = certificates.validity(certificate)
+    if not validity.contains(now) or not is_signed(pair.certificate, kept.bundle):
         return "bad"
-    return "due" if term.left(now) <= 1 / 3 else "good"
+    return "due" if validity.fraction_left(now) <= 1 / 3 else "good"
 
 
 def is_signed(certificate: bytes, bundle: bytes) -> bool:
-    """Whether someone who trusts the bundle trusts the certificate."""
+    """Whether a client that trusts the bundle trusts the certificate."""
     leaf = certificates.read(certificate)
     return leaf is not None and any(
         certificates.signed_by(leaf, authority) for authority in certificates.read_all(bundle)
     )
 
 
-def _with_authority(kept: CertificateSet, wanted: Wanted, now: datetime) -> CertificateSet:
+def _with_authority(kept: CertificateSet, policy: CertificatePolicy, now: datetime) -> CertificateSet:
     kept = replace(kept, previous=_still_trusted(kept.previous, now))
     if not _signs(kept.successor, now):
         kept = replace(kept, successor=NOTHING)
     current = _authority(kept.authority.certificate, now)
-    if current is None:  # nobody trusts it, so nothing is lost by taking another at once
+    if current is None:  # no client trusts it, so nothing is lost by replacing it at once
         kept = replace(kept, authority=NOTHING)
-        return _succeeded(kept if kept.successor != NOTHING else _with_successor(kept, wanted, now))
-    left = certificates.term(current).left(now)
+        return _succeeded(kept if kept.successor != NOTHING else _with_successor(kept, policy, now))
+    left = certificates.validity(current).fraction_left(now)
     if _signs(kept.authority, now) and left > 1 / 3:
         return kept
     if kept.successor == NOTHING:
-        return _with_successor(kept, wanted, now)
+        return _with_successor(kept, policy, now)
     if left <= 1 / 6 or not _signs(kept.authority, now):
         successor = _authority(kept.successor.certificate, now)
-        if successor is not None and now >= certificates.term(successor).made + wanted.settle:
+        if successor is not None and now >= certificates.validity(successor).issued + policy.settle:
             return _succeeded(kept)
     return kept
 
 
-def _with_successor(kept: CertificateSet, wanted: Wanted, now: datetime) -> CertificateSet:
-    return replace(kept, successor=certificates.new_authority(now, wanted.authority_lifetime))
+def _with_successor(kept: CertificateSet, policy: CertificatePolicy, now: datetime) -> CertificateSet:
+    return replace(kept, successor=certificates.new_authority(now, policy.authority_lifetime))
 
 
 def _succeeded(kept: CertificateSet) -> CertificateSet:
@@ -170,14 +175,18 @@ def _succeeded(kept: CertificateSet) -> CertificateSet:
 
 
 def _authority(certificate: bytes, now: datetime) -> x509.Certificate | None:
-    """If it is one, and can be trusted now."""
+    """Parses the certificate of an authority; None if it is not one, or is not valid now."""
     found = certificates.read(certificate)
-    if found is None or not certificates.is_authority(found) or not certificates.term(found).holds(now):
+    if (
+        found is None
+        or not certificates.is_authority(found)
+        or not certificates.validity(found).contains(now)
+    ):
         return None
     return found
 
 
-def _signs(pair: Pair, now: datetime) -> bool:
+def _signs(pair: KeyPair, now: datetime) -> bool:
     found = _authority(pair.certificate, now)
     return found is not None and certificates.can_sign(pair.key, found)
 
@@ -187,11 +196,11 @@ def _still_trusted(previous: bytes, now: datetime) -> bytes:
     return b"".join(
         certificates.pem(each)
         for each in found
-        if certificates.is_authority(each) and certificates.term(each).holds(now)
+        if certificates.is_authority(each) and certificates.validity(each).contains(now)
     )
 
 
-def _names(pair: Pair) -> tuple[str, ...]:
+def _names(pair: KeyPair) -> tuple[str, ...]:
     certificate = certificates.read(pair.certificate)
     return () if certificate is None else certificates.names_of(certificate)
 

@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.placement import typical_of
+from cotenant.kube.admission import configuration
 from cotenant.kube.admission.serving import webhook_app, webhook_runner
 from cotenant.kube.api.auth.access import Access
 from cotenant.kube.api.backoff import Backoff
@@ -122,7 +123,7 @@ class Server:
         self.preempting = Preempting(client, self.line, finder, self.teller, self.election.must_lead)
         decider = Decider(self.cluster, self.pods.store, self.nodes.store, dialects, self.line)
         self.extender = Extender(decider, self.binder, self.not_ready, self.registry)
-        self.certificates = CertificateKeeper(client, settings)
+        self.certificates = CertificateKeeper(client, settings, configuration.NAME)
         self._term: int | None = None
         self._measure()
 

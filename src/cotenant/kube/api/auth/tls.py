@@ -1,4 +1,7 @@
-"""TLS settings from certificates in memory."""
+"""Makes TLS client contexts, and loads certificates into any context from memory.
+
+Everything in Cotenant that loads a private key into an `SSLContext` does it through `load_pair`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from cotenant.kube.api.errors import NoCredential
 
 
 def client_context(authority: bytes, verify: bool, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """No authority means the system's. A context made so, unlike the default one of Python 3.13, also takes
-    authorities without a key identifier, which many clusters have.
+    """Makes the context of a client. Without an `authority`, it trusts the system's. Unlike the default
+    context of Python 3.13, it accepts authorities without a key identifier, which many clusters have.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not verify:
@@ -24,21 +27,28 @@ def client_context(authority: bytes, verify: bool, certificate: bytes, key: byte
     else:
         context.load_default_certs()
     if certificate:
-        load_pair(context, certificate, key)
+        try:
+            load_pair(context, certificate, key)
+        except NotAKeyPair as error:
+            raise NoCredential(f"client-certificate, client-key: {error}") from None
     return context
 
 
+class NotAKeyPair(ValueError):
+    """The certificate or the key cannot be loaded, or they do not belong together."""
+
+
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Through memory that has no name: OpenSSL wants files, and a private key must not get onto a disk."""
+    """Loads a PEM certificate and its key into the context. OpenSSL reads files only, so they pass through
+    anonymous memory: a private key must not reach a disk.
+    """
     descriptor = os.memfd_create("pair", os.MFD_CLOEXEC)
     try:
         with open(descriptor, "wb", closefd=False) as pair:
             pair.write(certificate + b"\n" + key)
-        # A key with a passphrase would otherwise ask for it on the terminal.
+        # Without this, OpenSSL would ask for the passphrase of an encrypted key on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
     except (ssl.SSLError, OSError):
-        raise NoCredential(
-            "client-certificate, client-key: not a PEM certificate with its own unencrypted PEM key"
-        ) from None
+        raise NotAKeyPair("not a PEM certificate with its own unencrypted PEM key") from None
     finally:
         os.close(descriptor)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cotenant.kube.admission.configuration import NAME, webhook_configuration
 from cotenant.kube.certificates import certificates
-from cotenant.kube.certificates.certificates import Pair
+from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.certificates.renewal import CertificateSet, from_data, is_signed
 from cotenant.kube.operating.doctor.facts import Facts
@@ -53,17 +53,17 @@ def _log(facts: Facts) -> str:
     return f"kubectl logs -n {facts.installed.namespace} -l app.kubernetes.io/component=server"
 
 
-def _problem(what: str, pair: Pair, kept: CertificateSet, facts: Facts) -> str | None:
+def _problem(what: str, pair: KeyPair, kept: CertificateSet, facts: Facts) -> str | None:
     found = certificates.read(pair.certificate)
     if found is None:
         return "is damaged or missing"
     if not certificates.belongs(pair.key, found):
         return "does not belong to the key beside it"
-    term = certificates.term(found)
-    if facts.now >= term.ends:
-        return f"has expired at {term.ends}"
-    if facts.now < term.begins:
-        return f"is not good before {term.begins}"
+    validity = certificates.validity(found)
+    if facts.now >= validity.not_after:
+        return f"has expired at {validity.not_after}"
+    if facts.now < validity.not_before:
+        return f"is not good before {validity.not_before}"
     if what != "authority" and not is_signed(pair.certificate, kept.bundle):
         return "is not signed by the authority beside it"
     missing = _called(facts) - set(certificates.names_of(found)) if what == "serving" else set()
@@ -82,9 +82,9 @@ def _is_late(what: str, pem: bytes, facts: Facts) -> str | None:
     found = certificates.read(pem)
     if found is None or what == "authority":
         return None
-    term = certificates.term(found)
-    left = (term.ends - facts.now) / (term.ends - term.begins)
-    return f"has only {term.ends - facts.now} left and is not renewed" if left < _LATE else None
+    validity = certificates.validity(found)
+    left = (validity.not_after - facts.now) / (validity.not_after - validity.not_before)
+    return f"has only {validity.not_after - facts.now} left and is not renewed" if left < _LATE else None
 
 
 def webhook(facts: Facts) -> Iterator[Finding]:
