@@ -41,6 +41,7 @@ from cotenant.kube.api.auth.kubeconfig import read  # noqa: E402
 from cotenant.kube.api.client import Client, Selection  # noqa: E402
 from cotenant.kube.api.patches import Guard  # noqa: E402
 from cotenant.kube.api.resources import PODS  # noqa: E402
+from cotenant.kube.settings import Settings  # noqa: E402
 from cotenant.settings.loading import read_settings  # noqa: E402
 
 CARDS = 8
@@ -72,7 +73,7 @@ class Bench:
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.access = read([plane.kubeconfig()]).access()
-        self.settings = read_settings({"namespace": SYSTEM}, {})
+        self.settings = read_settings(Settings, {"namespace": SYSTEM}, {})
         self.random = random.Random(1)
 
     def prepare(self) -> None:

@@ -14,7 +14,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from cotenant.kube.settings import Duration, Range, Settings
+from cotenant.kube.settings import Settings
+from cotenant.settings.declaring import Duration, Range
 from cotenant.settings.reference import explanations
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -57,10 +57,10 @@ def cotenant(environ, monkeypatch, capsys):
 def test_the_settings_that_are_printed_can_be_read_back(cotenant, tmp_path):
     done = cotenant("settings")
     assert done.returncode == 0
-    assert read_settings(tomllib.loads(done.stdout), {}) == Settings()
+    assert read_settings(Settings, tomllib.loads(done.stdout), {}) == Settings()
     file = tmp_path / "settings.toml"
     file.write_text(done.stdout)
-    assert load_settings(file, {}) == Settings()
+    assert load_settings(Settings, file, {}) == Settings()
     assert "# " in done.stdout
 
 

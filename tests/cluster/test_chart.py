@@ -38,7 +38,7 @@ def rendered(dialects: dict[str, bool]) -> list[Object]:
 
 def settings_of(documents: list[Object]) -> Settings:
     text = named(documents, "ConfigMap", "cotenant-settings")["data"]["settings.toml"]
-    return read_settings(tomllib.loads(text), {})
+    return read_settings(Settings, tomllib.loads(text), {})
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +97,7 @@ class TestInStep:
             settings__log_level="debug",
         )
         expected = {**given, "log_level": "debug", "admission": {"replaced_schedulers": schedulers}}
-        assert settings_of(documents) == read_settings(expected, {})
+        assert settings_of(documents) == read_settings(Settings, expected, {})
         server = named(documents, "Deployment", "cotenant-server")
         ports = server["spec"]["template"]["spec"]["containers"][0]["ports"]
         assert {each["name"]: each["containerPort"] for each in ports} == {"webhook": 9443, "extender": 8444}

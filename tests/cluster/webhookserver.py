@@ -21,14 +21,15 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.kube.admission.configuration import NAME
 from cotenant.kube.admission.serving import webhook_app, webhook_runner
+from cotenant.kube.admission.settings import WebhookSettings
 from cotenant.kube.api.auth import kubeconfig
 from cotenant.kube.api.client import Client
 from cotenant.kube.certificates.keeper import CertificateKeeper, KeeperTimes
-from cotenant.kube.settings import Settings, Webhook
+from cotenant.kube.settings import Settings
 
 
 async def main(how: dict[str, Any]) -> None:
-    settings = Settings(namespace=how["namespace"], webhook=Webhook(**how.get("webhook", {})))
+    settings = Settings(namespace=how["namespace"], webhook=WebhookSettings(**how.get("webhook", {})))
     async with Client(kubeconfig.find({}, path=Path(how["kubeconfig"]))) as client:
         keeper = CertificateKeeper(client, settings, NAME, KeeperTimes(**how.get("times", {})))
         if "dies_at" in how:

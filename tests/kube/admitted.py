@@ -14,7 +14,7 @@ from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.mutation import Mutation, mutate
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 ALL = Dialects(aliyun=Aliyun(unit="MiB"), nvidia=Nvidia(enabled=True))
 FORGED = {
@@ -33,10 +33,12 @@ FORGED = {
 }
 
 
-def admitted(body: dict[str, Any], admission: Admission | None = None, dialects: Dialects = ALL) -> Mutation:
+def admitted(
+    body: dict[str, Any], admission: AdmissionSettings | None = None, dialects: Dialects = ALL
+) -> Mutation:
     """The mutation, after checking what holds for every one of them."""
     before = copy.deepcopy(body)
-    mutation = mutate(body, admission or Admission(), dialects)
+    mutation = mutate(body, admission or AdmissionSettings(), dialects)
     assert body == before, "the pod that came stays as it is"
     assert applied(body, json.loads(json.dumps(mutation.patch))) == mutation.pod
     return mutation

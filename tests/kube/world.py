@@ -27,9 +27,9 @@ from cotenant.kube.extender.messages import BindArgs
 from cotenant.kube.line.evicting import Preempting
 from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.line.room_finder import RoomFinder
+from cotenant.kube.line.settings import LineSettings
 from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.settings import Line
 
 GI = 2**30
 MEMORY = names.GPU_MEMORY
@@ -301,7 +301,7 @@ class Lead:
 
 @dataclass
 class World:
-    line_settings: Line = field(default_factory=Line)
+    line_settings: LineSettings = field(default_factory=LineSettings)
     dialects: Dialects = field(default_factory=Dialects)
     clock: Callable[[], float] = lambda: 0.0
     wall: Callable[[], float] = lambda: 1.9e9

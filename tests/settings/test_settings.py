@@ -21,7 +21,7 @@ from cotenant.settings.reference import explanations, settings_reference
 
 
 def read(text: str = "", **environ: str) -> Settings:
-    return read_settings(tomllib.loads(text), environ)
+    return read_settings(Settings, tomllib.loads(text), environ)
 
 
 def refused(text: str = "", **environ: str) -> str:
@@ -32,7 +32,7 @@ def refused(text: str = "", **environ: str) -> str:
 
 def test_an_empty_file_is_all_defaults() -> None:
     assert read() == Settings()
-    assert load_settings(None, {}) == Settings()
+    assert load_settings(Settings, None, {}) == Settings()
 
 
 def test_a_file_says_what_differs(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_file_says_what_differs(tmp_path: Path) -> None:
         enabled = true
         """
     )
-    settings = load_settings(file, {})
+    settings = load_settings(Settings, file, {})
     assert settings.namespace == "gpus"
     assert settings.admission.runtime_class == "nvidia"
     assert settings.admission.replaced_schedulers == ("volcano",)
@@ -240,14 +240,14 @@ def test_a_file_that_is_no_toml_is_told_by_name(tmp_path: Path, content: bytes) 
     file = tmp_path / "cotenant.toml"
     file.write_bytes(content)
     with pytest.raises(BadInput, match=r"settings: .*cotenant.toml cannot be read: "):
-        load_settings(file, {})
+        load_settings(Settings, file, {})
 
 
 def test_a_file_that_is_not_there_is_told_by_name(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"settings: .*missing.toml cannot be read"):
-        load_settings(tmp_path / "missing.toml", {})
+        load_settings(Settings, tmp_path / "missing.toml", {})
     with pytest.raises(BadInput, match=r"settings: .* cannot be read"):
-        load_settings(tmp_path, {})
+        load_settings(Settings, tmp_path, {})
 
 
 def sections(section: Any) -> Iterator[Any]:
@@ -265,7 +265,7 @@ def test_every_setting_is_explained() -> None:
 
 
 def test_the_reference_reads_as_the_defaults_and_has_them_all() -> None:
-    text = settings_reference()
+    text = settings_reference(Settings())
     assert read(text) == Settings()
     data = tomllib.loads(text)
     for section in sections(Settings()):
@@ -294,7 +294,7 @@ values = st.recursive(
 @given(st.dictionaries(st.sampled_from([each.name for each in fields(Settings)]), values))
 def test_anything_is_read_or_refused(data: Mapping[str, Any]) -> None:
     try:
-        settings = read_settings(data, {})
+        settings = read_settings(Settings, data, {})
     except BadInput as error:
         message = str(error)
         assert message.startswith("settings: ")

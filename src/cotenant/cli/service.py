@@ -33,9 +33,10 @@ settings_option = click.option(
 def run_service(file: Path | None, serve: Callable[[Settings, Access], Awaitable[None]]) -> None:
     """Serve until SIGTERM or SIGINT; a CotenantError ends it with its message."""
     from cotenant.kube.api.auth.kubeconfig import find
+    from cotenant.kube.settings import Settings
     from cotenant.settings.loading import load_settings
 
-    settings = load_settings(file, os.environ)
+    settings = load_settings(Settings, file, os.environ)
     logging.basicConfig(
         stream=sys.stderr,
         level=settings.log_level.upper(),

@@ -11,6 +11,7 @@ def command() -> None:
 
     A setting may also be given in the environment: COTENANT__LINE__PATIENCE is `patience` in `[line]`.
     """
+    from cotenant.kube.settings import Settings
     from cotenant.settings.reference import settings_reference
 
-    click.echo(settings_reference(), nl=False)
+    click.echo(settings_reference(Settings()), nl=False)

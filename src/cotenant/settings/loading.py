@@ -1,7 +1,7 @@
-"""Reading the settings: a TOML file, then the environment over it.
+"""Loads settings from a TOML file and from environment variables, which win.
 
 `COTENANT__LINE__PATIENCE=90s` is the `patience` of `[line]`. Two underscores keep it apart from the variables
-that Kubernetes sets for a Service named cotenant (COTENANT_PORT). All that is wrong is told at once.
+that Kubernetes sets for a Service named cotenant (COTENANT_PORT). Every mistake is reported at once.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from cotenant.core.errors import BadInput
 from cotenant.core.units import parse_bytes, parse_duration
-from cotenant.kube.settings import Duration, Range, Settings, Size
+from cotenant.settings.declaring import Duration, Range, Size
+
+S = TypeVar("S")
 
 PREFIX = "COTENANT__"
 
@@ -26,23 +28,23 @@ class _EnvText(str):
     __slots__ = ()
 
 
-def load_settings(file: Path | None, environ: Mapping[str, str]) -> Settings:
-    """The settings of a process. BadInput, with every field that is wrong, stops its start."""
+def load_settings(kind: type[S], file: Path | None, environ: Mapping[str, str]) -> S:
+    """Loads the settings of a process. Raises BadInput that names every wrong field."""
     try:
         data = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"settings: {file} cannot be read: {error}") from None
-    return read_settings(data, environ)
+    return read_settings(kind, data, environ)
 
 
-def read_settings(data: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """As `load_settings`, of a file's content."""
+def read_settings(kind: type[S], data: Mapping[str, Any], environ: Mapping[str, str]) -> S:
+    """Does the same, given the content of a file. `kind` is the dataclass with all sections."""
     problems: list[str] = []
     tree = _over(data, environ, problems)
-    settings = _section(tree, Settings, (), problems)
+    settings = _section(tree, kind, (), problems)
     if problems:
         raise BadInput("settings: " + "\n          ".join(problems))
-    assert isinstance(settings, Settings)  # noqa: S101 - it is, unless there was a problem
+    assert isinstance(settings, kind)  # noqa: S101 - it is, unless there was a problem
     return settings
 
 

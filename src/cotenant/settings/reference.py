@@ -1,4 +1,4 @@
-"""All settings with their defaults and explanations, as a file that could be read back."""
+"""Prints every setting with its default and its explanation, as a TOML file that can be loaded."""
 
 from __future__ import annotations
 
@@ -10,28 +10,40 @@ from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from cotenant.core.units import format_bytes
-from cotenant.kube.settings import Duration, Settings, Size
+from cotenant.settings.declaring import Duration, Size
 
 
-def settings_reference() -> str:
-    """A TOML file with every setting at its default; each is explained by the docstring below its field."""
-    return "\n".join(_section(Settings(), ())) + "\n"
+def settings_reference(settings: Any) -> str:
+    """Renders these settings as TOML; each is explained by the docstring below its field."""
+    return "\n".join(_section(settings, ())) + "\n"
 
 
 def explanations(kind: type[Any]) -> dict[str, str]:
-    """The docstrings of a dataclass's fields."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(tree, ast.ClassDef)  # noqa: S101 - the source of a class is a class
-    found = {}
-    for line, below in zip(tree.body, tree.body[1:], strict=False):
-        if (
-            isinstance(line, ast.AnnAssign)
-            and isinstance(line.target, ast.Name)
-            and isinstance(below, ast.Expr)
-            and isinstance(below.value, ast.Constant)
-        ):
-            found[line.target.id] = inspect.cleandoc(str(below.value.value))
+    """Collects the docstrings of fields; a section without one is explained by its class."""
+    hints = get_type_hints(kind)
+    found = {name: inspect.getdoc(hint) or "" for name, hint in hints.items() if is_dataclass(hint)}
+    for each in reversed(kind.__mro__):
+        if each.__module__ != "types" and is_dataclass(each):
+            found |= _written(each)
     return found
+
+
+def _written(kind: type[Any]) -> dict[str, str]:
+    try:
+        source = inspect.getsource(kind)
+    except (OSError, TypeError):  # composed at run time, so it has no source
+        return {}
+    tree = ast.parse(textwrap.dedent(source)).body[0]
+    if not isinstance(tree, ast.ClassDef):
+        return {}
+    return {
+        line.target.id: inspect.cleandoc(str(below.value.value))
+        for line, below in zip(tree.body, tree.body[1:], strict=False)
+        if isinstance(line, ast.AnnAssign)
+        and isinstance(line.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+    }
 
 
 def _section(section: Any, path: tuple[str, ...]) -> Iterator[str]:

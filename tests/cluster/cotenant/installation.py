@@ -54,7 +54,7 @@ class Installation:
         self._base = toml.over(
             {"namespace": NAMESPACE, "kubeconfig": str(control_plane.kubeconfig())}, settings or {}
         )
-        self.settings: Settings = read_settings(self._base, {})
+        self.settings: Settings = read_settings(Settings, self._base, {})
         self.dialects: Dialects = self.settings.dialects
         self.policies = policies
         self.addresses = [f"10.200.0.{number + 1}" for number in range(servers)]
@@ -113,7 +113,7 @@ class Installation:
             {"node": node, "simulate": simulate, "slots": f"/run/cotenant-{time.monotonic_ns()}"},
             changes,
         )
-        self.agent_settings: Settings = read_settings(toml.over(self._base, {"agent": agent}), {})
+        self.agent_settings: Settings = read_settings(Settings, toml.over(self._base, {"agent": agent}), {})
         file = FOLDER / "agent.toml"
         file.write_text(toml.write(toml.over(self._base, {"agent": agent})))
         self.agent = Component("cotenant-agent", [*COTENANT, "agent", "--settings", file])

@@ -7,7 +7,7 @@ from cluster.testbed.controlplane import ControlPlane
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.mutation import mutate
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 NATIVE = [*names.SERVER_ONLY, *(f"{prefix}main" for prefix in names.SERVER_ONLY_PREFIXES)]
 OF_DIALECTS = [each for dialect in Dialects().on for each in dialect.pod_annotations]
@@ -32,7 +32,7 @@ def gpu(name: str, annotations: dict[str, str] | None = None, **spec: object) ->
     """A pod that asks for GPU, as the webhook leaves it; with annotations that it would have taken off."""
     made = plain(name, **spec)
     made["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_MEMORY: "4Gi"}}
-    made = mutate(made, Admission(), Dialects()).pod
+    made = mutate(made, AdmissionSettings(), Dialects()).pod
     if annotations is not None:
         made["metadata"]["annotations"] = annotations
     return made

@@ -10,7 +10,7 @@ from cluster.testbed.api import Api, Object, Refused
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.mutation import mutate
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 
 @pytest.mark.parametrize("policy", ["grants", "bindings", "demands", "modes", "cards", "server", "nodes"])
@@ -86,7 +86,7 @@ class TestADemand:
             {"name": "beside", "image": "none", "restartPolicy": "Always", "resources": share},
             {"name": "last", "image": "none"},
         ]
-        author.create(pods, mutate(made, Admission(), Dialects()).pod)
+        author.create(pods, mutate(made, AdmissionSettings(), Dialects()).pod)
 
     def test_of_none_is_no_concern(self, author: Api, pods: str):
         author.create(pods, plain("plain"))

@@ -9,7 +9,8 @@ from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.volcano import Volcano
 from cotenant.kube.admission.configuration import gpu_pods, webhook_configuration
-from cotenant.kube.settings import Settings, Webhook
+from cotenant.kube.admission.settings import WebhookSettings
+from cotenant.kube.settings import Settings
 
 
 def test_it_fails_closed_and_asks_for_creations_of_pods_alone() -> None:
@@ -33,7 +34,7 @@ def test_it_fails_closed_and_asks_for_creations_of_pods_alone() -> None:
 
 
 def test_the_service_and_the_bundle_are_those_that_are_given() -> None:
-    settings = Settings(webhook=Webhook(service="hook"))
+    settings = Settings(webhook=WebhookSettings(service="hook"))
     (webhook,) = webhook_configuration(settings, Dialects(), b"PEM")["webhooks"]
     assert webhook["clientConfig"]["service"]["name"] == "hook"
     assert base64.b64decode(webhook["clientConfig"]["caBundle"]) == b"PEM"

@@ -18,7 +18,7 @@ from kube.builders import (
 
 from cotenant.core.errors import BadInput
 from cotenant.kube.admission.mutation import mutate
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 
 def test_a_native_container_gets_a_slot_and_sees_its_cards_through_its_own_annotation() -> None:
@@ -198,7 +198,7 @@ def test_a_pod_without_gpu_is_untouched() -> None:
         schedulerName="volcano",
         annotations={"volcano.sh/gpu-index": "7", "a": "b"},
     )
-    mutation = admitted(body, Admission(runtime_class="nvidia"))
+    mutation = admitted(body, AdmissionSettings(runtime_class="nvidia"))
     assert mutation.patch == []
     assert mutation.pod == body
     assert mutation.demand.slots == ()
@@ -216,7 +216,7 @@ def test_a_gpu_pod_that_names_its_node_is_refused() -> None:
     with pytest.raises(
         BadInput, match=r"spec.nodeName: 'node-1': .*leave it out, and choose nodes by nodeSelector"
     ):
-        mutate(pod(container("main", memory="4Gi"), nodeName="node-1"), Admission(), ALL)
+        mutate(pod(container("main", memory="4Gi"), nodeName="node-1"), AdmissionSettings(), ALL)
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ def test_a_gpu_pod_that_names_its_node_is_refused() -> None:
 )
 def test_the_scheduler(named: str | None, ours: str, result: str | None, warned: bool) -> None:
     spec = {} if named is None else {"schedulerName": named}
-    mutation = admitted(pod(container("main", memory="4Gi"), **spec), Admission(scheduler=ours))
+    mutation = admitted(pod(container("main", memory="4Gi"), **spec), AdmissionSettings(scheduler=ours))
     assert mutation.pod["spec"].get("schedulerName") == result
     assert bool(mutation.warnings) is warned
     assert all("'their-own' is kept" in warning for warning in mutation.warnings)
 
 
 def test_the_runtime_class_is_set_where_it_is_configured_and_none_is_named() -> None:
-    nvidia = Admission(runtime_class="nvidia")
+    nvidia = AdmissionSettings(runtime_class="nvidia")
     assert admitted(pod(container("a", memory="1Gi")), nvidia).pod["spec"]["runtimeClassName"] == "nvidia"
     kata = pod(container("a", memory="1Gi"), runtimeClassName="kata")
     assert admitted(kata, nvidia).pod["spec"]["runtimeClassName"] == "kata"
@@ -259,7 +259,7 @@ def test_the_runtime_class_is_set_where_it_is_configured_and_none_is_named() -> 
 def test_a_mount_over_the_limit_is_refused(path: str) -> None:
     body = container("main", memory="4Gi") | {"volumeMounts": [{"name": "v", "mountPath": path}]}
     with pytest.raises(BadInput, match=r"container 'main': volumeMounts: .*choose another path"):
-        mutate(pod(body), Admission(), ALL)
+        mutate(pod(body), AdmissionSettings(), ALL)
 
 
 @pytest.mark.parametrize("path", ["/etc", "/run", "/run/cotenantx", "/data/etc/ld.so.preload", 7, None])
@@ -271,7 +271,7 @@ def test_other_mounts_are_left_alone(path: Any) -> None:
 @pytest.mark.parametrize("env", ["x", {"a": 1}, [1], ["x"]])
 def test_an_environment_that_is_none_is_refused(env: Any) -> None:
     with pytest.raises(BadInput, match=r"container 'main': env: this must be"):
-        mutate(pod({**container("main", memory="1Gi"), "env": env}), Admission(), ALL)
+        mutate(pod({**container("main", memory="1Gi"), "env": env}), AdmissionSettings(), ALL)
 
 
 def test_names_of_any_kind_in_an_environment_do_no_harm() -> None:
@@ -285,7 +285,7 @@ def test_deeply_nested_parts_that_are_none_of_ours_do_no_harm() -> None:
     for _ in range(5000):
         deep = {"x": deep}
     body = pod(container("main", memory="1Gi"), volumes=deep)
-    assert [operation["path"] for operation in mutate(body, Admission(), ALL).patch] == [
+    assert [operation["path"] for operation in mutate(body, AdmissionSettings(), ALL).patch] == [
         "/spec/containers/0/resources/limits/cotenant.dev~1gpu-slot",
         "/spec/containers/0/resources/requests",
         "/spec/containers/0/env",

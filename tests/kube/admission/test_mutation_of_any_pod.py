@@ -30,7 +30,7 @@ from cotenant.dialects.binding import bind_annotations
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.dialects.quantity import parse_whole
 from cotenant.kube.admission.mutation import Mutation
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 
 @given(json_values)
@@ -52,10 +52,10 @@ def test_anything_beside_a_demand_is_admitted_or_refused(value: Any) -> None:
         {**pod(main), "metadata": value},
     ):
         try:
-            mutation = admitted(body, Admission(runtime_class="nvidia"))
+            mutation = admitted(body, AdmissionSettings(runtime_class="nvidia"))
         except BadInput:
             continue
-        assert admitted(mutation.pod, Admission(runtime_class="nvidia")).patch == []
+        assert admitted(mutation.pod, AdmissionSettings(runtime_class="nvidia")).patch == []
 
 
 names = st.sampled_from(["a", "b", "c", "d", "e", "x" * 63])
@@ -141,7 +141,7 @@ def whole(text: object) -> int:
 @settings(max_examples=300, deadline=None)
 @given(any_pod())
 def test_every_pod(body: dict[str, Any]) -> None:
-    admission = Admission(runtime_class="nvidia")
+    admission = AdmissionSettings(runtime_class="nvidia")
     try:
         mutation = admitted(body, admission)
     except BadInput as refused:

@@ -17,15 +17,15 @@ from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.dialects.quantity import parse_whole
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.mutation import mutate
+from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.resources import PODS, Resource
-from cotenant.kube.settings import Admission
 
 pytestmark = pytest.mark.asyncio
 
 DIALECTS = Dialects(aliyun=Aliyun(unit="MiB"), nvidia=Nvidia(enabled=True))
-ADMISSION = Admission()
+ADMISSION = AdmissionSettings()
 LONGEST = "x" * 63
 EVERYTHING = pod(
     container("main", memory="4G", compute="30"),

@@ -16,10 +16,10 @@ from cotenant.dialects.nvidia import Nvidia
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.mutation import mutate
 from cotenant.kube.admission.review import Answer, review
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 DIALECTS = Dialects(aliyun=Aliyun(unit="MiB"), nvidia=Nvidia(enabled=True))
-ADMISSION = Admission()
+ADMISSION = AdmissionSettings()
 GPU_POD = pod(container("main", memory="4Gi"))
 GPU_PODS = [
     GPU_POD,

@@ -18,10 +18,11 @@ from cotenant.core.errors import BadInput, CotenantError
 from cotenant.hardware.nvml import Nvml
 from cotenant.kube.agent import agent
 from cotenant.kube.agent.cards.driver import NodeCards, cards_of
+from cotenant.kube.agent.settings import AgentSettings
 from cotenant.kube.agent.single_instance import alone
 from cotenant.kube.agent.slots.cleaning import Cleaning
 from cotenant.kube.api.auth.access import Access
-from cotenant.kube.settings import Agent, Settings
+from cotenant.kube.settings import Settings
 
 KUBECONFIG = """
 current-context: x
@@ -125,7 +126,7 @@ async def test_a_part_that_ends_takes_the_agent_down_with_its_name(tmp_path, mon
     monkeypatch.setattr(
         agent, "cards_of", lambda _: NodeCards(lambda: Nvml(Path("/nowhere/libnvidia-ml.so.1")), 1)
     )
-    own = Agent(
+    own = AgentSettings(
         address="127.0.0.1",
         port=unused_ports(1)[0],
         slots=str(tmp_path / "slots"),
@@ -146,7 +147,7 @@ async def test_a_part_that_ends_takes_the_agent_down_with_its_name(tmp_path, mon
 
 def test_the_node_is_found_by_setting_environment_or_host(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "GPU-Host.example")
-    named = Settings(agent=Agent(node="a"))
+    named = Settings(agent=AgentSettings(node="a"))
     assert agent.node_name(named, {"NODE_NAME": "b"}) == "a"
     assert agent.node_name(Settings(), {"NODE_NAME": "b"}) == "b"
     assert agent.node_name(Settings(), {}) == "gpu-host.example"
@@ -155,7 +156,7 @@ def test_the_node_is_found_by_setting_environment_or_host(monkeypatch):
 
 
 def test_the_same_simulated_cards_are_there_again_and_others_are_refused(tmp_path):
-    settings = Agent(slots=str(tmp_path), simulate="2xA100-80GB")
+    settings = AgentSettings(slots=str(tmp_path), simulate="2xA100-80GB")
     first = cards_of(settings)
     assert first.simulation is not None
     before = first.simulation.state.stat().st_ino
@@ -165,9 +166,9 @@ def test_the_same_simulated_cards_are_there_again_and_others_are_refused(tmp_pat
     assert (again.simulation.libraries / "libcuda.so.1").is_file()
     assert again.context_bytes == 256 << 20
     with pytest.raises(CotenantError, match=r"^agent.simulate: .*remove it once nothing uses it"):
-        cards_of(Agent(slots=str(tmp_path), simulate="1xT4"))
+        cards_of(AgentSettings(slots=str(tmp_path), simulate="1xT4"))
 
 
 def test_real_cards_cost_the_context_that_the_settings_say():
-    found = cards_of(Agent(context_memory=300 << 20))
+    found = cards_of(AgentSettings(context_memory=300 << 20))
     assert (found.context_bytes, found.simulation) == (300 << 20, None)

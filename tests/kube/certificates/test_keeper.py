@@ -19,6 +19,7 @@ from kube.shelf import NAME_OF_SERVICE, Clock, Shelf, keeper, run, served, servi
 
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import NAME, webhook_configuration
+from cotenant.kube.admission.settings import WebhookSettings
 from cotenant.kube.api.errors import AlreadyExists, Forbidden, NotFound, Unreachable
 from cotenant.kube.api.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -28,7 +29,7 @@ from cotenant.kube.api.resources import (
 from cotenant.kube.certificates import certificates, renewal
 from cotenant.kube.certificates.keeper import SECRET, CertificateKeeper, KeeperTimes
 from cotenant.kube.certificates.renewal import from_data, is_signed
-from cotenant.kube.settings import Settings, Webhook
+from cotenant.kube.settings import Settings
 
 
 def test_the_first_makes_the_secret_and_the_next_one_uses_it() -> None:
@@ -50,7 +51,7 @@ def test_the_first_makes_the_secret_and_the_next_one_uses_it() -> None:
 
 
 def test_the_certificate_has_the_names_of_both_services_and_what_is_asked_for() -> None:
-    webhook = Webhook(service="hook", extra_names=("10.0.0.7", "FD00::0:1", "hook.example"))
+    webhook = WebhookSettings(service="hook", extra_names=("10.0.0.7", "FD00::0:1", "hook.example"))
     shelf = Shelf()
     one = keeper(shelf, settings=Settings(namespace="ns", webhook=webhook))
     run(one.reconcile())
@@ -142,7 +143,7 @@ def test_an_api_server_that_hears_late_always_trusts_what_is_served(seed: int) -
     """Short lives, two servers that look when they like, and keys of the Secret that get lost on the way."""
     random = Random(seed)
     settings = Settings(
-        namespace="gpus", webhook=Webhook(certificate_lifetime=200.0, authority_lifetime=2000.0)
+        namespace="gpus", webhook=WebhookSettings(certificate_lifetime=200.0, authority_lifetime=2000.0)
     )
     shelf, clock = Shelf(random), Clock()
     shelf.install(settings)

@@ -12,7 +12,7 @@ from kube.world import (
 
 from cotenant.dialects.pod_grant import PodGrant, Share, SlotGrant
 from cotenant.kube.extender.messages import Args
-from cotenant.kube.settings import Line
+from cotenant.kube.line.settings import LineSettings
 
 
 def run(main):
@@ -21,7 +21,7 @@ def run(main):
 
 def cluster(*cards: int, **line) -> World:
     loop = asyncio.get_running_loop()
-    at = World(Line(**line), clock=loop.time, wall=lambda: 1.9e9 + loop.time())
+    at = World(LineSettings(**line), clock=loop.time, wall=lambda: 1.9e9 + loop.time())
     at.api.add_node(node_json("n1", *(cards or (16,))))
     at.running = asyncio.create_task(at.line.run())
     return at

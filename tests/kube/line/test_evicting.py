@@ -9,7 +9,7 @@ from kube.world import MEMORY, lost, node_json, pod_json, refused
 
 from cotenant.dialects import names
 from cotenant.kube.api.errors import Forbidden, ServerFailed, TooManyRequests
-from cotenant.kube.settings import Line
+from cotenant.kube.line.settings import LineSettings
 
 
 def test_a_budget_that_forbids_it_makes_another_the_victim_and_holds_nothing_back():
@@ -248,7 +248,7 @@ def test_by_old_knowledge_kube_scheduler_is_asked_before_anybody_is_evicted():
 def test_it_is_off_if_the_setting_says_so():
     async def main():
         at = cluster()
-        at.line.settings = Line(evict=False)
+        at.line.settings = LineSettings(evict=False)
         await fragmented(at)
         await waits(at, "urgent")
         await asyncio.sleep(50)

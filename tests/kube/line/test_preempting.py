@@ -10,7 +10,7 @@ from kube.world import MEMORY, node_json, pod_json
 
 from cotenant.dialects import names
 from cotenant.kube.extender.messages import Args, MetaPod, MetaVictims, PreemptArgs
-from cotenant.kube.settings import Line
+from cotenant.kube.line.settings import LineSettings
 
 
 def test_the_one_whose_end_opens_a_card_is_evicted_and_the_pod_gets_that_card():
@@ -397,7 +397,7 @@ def test_cards_held_for_somebody_ahead_are_not_opened_for_one_behind():
         at.decider.filter(Args(at.api.truth("ahead"), node_names=["n1"]))
         at.cluster.hold("uid-ahead", "n1", ["GPU-n1-0"])
         await waits(at, "urgent", "8Gi")
-        at.line.settings = Line(patience=0.0)
+        at.line.settings = LineSettings(patience=0.0)
         await asyncio.sleep(20)
         assert evicted(at) == []
 

@@ -8,7 +8,7 @@ from kube.world import World, node_json, pod_json
 
 from cotenant.dialects import names
 from cotenant.kube.extender.messages import Args
-from cotenant.kube.settings import Line
+from cotenant.kube.line.settings import LineSettings
 
 
 def stamp(seconds: float) -> str:
@@ -18,7 +18,7 @@ def stamp(seconds: float) -> str:
 def cluster(**nodes: tuple[int, ...]) -> World:
     """By default one node with two cards of 16 GiB."""
     loop = asyncio.get_running_loop()
-    at = World(Line(), clock=loop.time, wall=lambda: 1.9e9 + loop.time())
+    at = World(LineSettings(), clock=loop.time, wall=lambda: 1.9e9 + loop.time())
     at.api.leaves = lambda: stamp(at.wall() + 30)
     for name, cards in (nodes or {"n1": (16, 16)}).items():
         at.api.add_node(node_json(name, *cards))

@@ -20,10 +20,10 @@ from cotenant.dialects.quantity import format_whole, parse_whole, show
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import read_wishes
 from cotenant.kube.admission.json_patch import json_patch
+from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.patches import Operation
 from cotenant.kube.pods.containers import LISTS, annotations_of, as_list, as_object, containers_of
 from cotenant.kube.pods.slots import PodDemand, slots_of_pod
-from cotenant.kube.settings import Admission
 
 _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
 """For a GPU pod's other containers: many images say `all`, and a runtime class is for all of a pod."""
@@ -45,7 +45,7 @@ class Mutation:
     """To be shown to whoever creates the pod."""
 
 
-def mutate(pod: Mapping[str, Any], admission: Admission, dialects: Dialects) -> Mutation:
+def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Dialects) -> Mutation:
     """BadInput if the pod must be refused; its text is for whoever creates it."""
     annotations = annotations_of(pod)
     demand = slots_of_pod(containers_of(pod), annotations, dialects)
@@ -144,7 +144,7 @@ def _env_json(variable: Env) -> dict[str, Any]:
     return {"name": variable.name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
 
 
-def _set_scheduler(spec: dict[str, Any], admission: Admission) -> tuple[str, ...]:
+def _set_scheduler(spec: dict[str, Any], admission: AdmissionSettings) -> tuple[str, ...]:
     name = spec.get("schedulerName") or "default-scheduler"
     if name == admission.scheduler:
         return ()

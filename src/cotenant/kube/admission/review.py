@@ -17,7 +17,7 @@ import msgspec
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.mutation import mutate
-from cotenant.kube.settings import Admission
+from cotenant.kube.admission.settings import AdmissionSettings
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -43,7 +43,7 @@ class _Malformed(Exception):
     """No AdmissionReview; the text says why."""
 
 
-def review(body: bytes, admission: Admission, dialects: Dialects) -> Answer:
+def review(body: bytes, admission: AdmissionSettings, dialects: Dialects) -> Answer:
     """Never raises: a body that is no AdmissionReview gets code 400 and a text that says why."""
     try:
         uid, request = _request(body)
@@ -79,7 +79,9 @@ def _folded(value: object, where: str) -> dict[str, Any]:
     return folded
 
 
-def _decided(uid: str, request: Mapping[str, Any], admission: Admission, dialects: Dialects) -> Answer:
+def _decided(
+    uid: str, request: Mapping[str, Any], admission: AdmissionSettings, dialects: Dialects
+) -> Answer:
     if not _creates_a_pod(request):
         return _said("unchanged", uid, {"allowed": True})
     pod = request.get("object")

@@ -47,7 +47,8 @@ from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.api.store import Change
 from cotenant.kube.api.watcher import Watcher
-from cotenant.kube.settings import Settings, is_node_name
+from cotenant.kube.settings import Settings
+from cotenant.settings.declaring import is_dns_name
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def node_name(settings: Settings, environ: Mapping[str, str]) -> str:
         ("the host's name", socket.gethostname().strip().lower()),
     ):
         if name:
-            if not is_node_name(name):
+            if not is_dns_name(name):
                 raise BadInput(f"{field}: {name!a} is no node's name: set agent.node to this node's")
             return name
     raise BadInput("agent.node: this host has no name: set it to this node's name")

@@ -28,6 +28,7 @@ from cotenant.kube.api.resources import PODS
 from cotenant.kube.api.store import Change, Store
 from cotenant.kube.events import EventRecorder
 from cotenant.kube.extender.reasons import REASONS
+from cotenant.kube.line.settings import LineSettings
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import only, rows_of
@@ -36,7 +37,6 @@ from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.recent_room import RecentRoom
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.waiting import Waiting, order, serve
-from cotenant.kube.settings import Line
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class LineKeeper:
     pods: Store[Pod]
     dialects: Dialects
     teller: EventRecorder
-    settings: Line = field(default_factory=Line)
+    settings: LineSettings = field(default_factory=LineSettings)
     leading: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

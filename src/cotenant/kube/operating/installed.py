@@ -66,7 +66,7 @@ async def _installed_in(client: Client, namespace: str) -> Installed:
     if not texts:
         return Installed(namespace, defaults)
     try:
-        settings = read_settings({"namespace": namespace, **tomllib.loads(texts[0])}, {})
+        settings = read_settings(Settings, {"namespace": namespace, **tomllib.loads(texts[0])}, {})
     except (BadInput, tomllib.TOMLDecodeError) as error:
         return Installed(namespace, defaults, trouble=f"{SETTINGS_KEY}: {error}")
     return Installed(namespace, settings, settings_known=True)

@@ -24,6 +24,7 @@ from kube.operating.well import (
 from cotenant.core.grant import Share
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
+from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.objects import Generic, Meta, OwnerReference
 from cotenant.kube.certificates import renewal
 from cotenant.kube.certificates.renewal import NOTHING, CertificateSet
@@ -32,7 +33,7 @@ from cotenant.kube.operating.doctor.scheduler_maps import configurations
 from cotenant.kube.operating.doctor.state import OfAgent
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.pods.demand import MIRROR
-from cotenant.kube.settings import Admission, Settings
+from cotenant.kube.settings import Settings
 
 
 class TestGrants:
@@ -151,7 +152,7 @@ class TestCardsWithoutAsking:
         assert kinds(images=(seeing(**spec),)) == []
 
     def test_a_runtime_class_that_shows_cards(self):
-        settings = Settings(admission=Admission(runtime_class="nvidia"))
+        settings = Settings(admission=AdmissionSettings(runtime_class="nvidia"))
         installed = Installed("cotenant-system", settings, WELL.installed.webhook, settings_known=True)
         assert kinds(images=(seeing(runtimeClassName="nvidia"),), installed=installed) == ["sees-cards"]
         assert kinds(images=(seeing(runtimeClassName="gvisor"),), installed=installed) == []

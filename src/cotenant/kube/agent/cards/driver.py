@@ -10,9 +10,9 @@ from cotenant.core.errors import CotenantError
 from cotenant.hardware import libraries
 from cotenant.hardware.nvml import Nvml
 from cotenant.hardware.standin import driver as standin
+from cotenant.kube.agent.settings import AgentSettings
 from cotenant.kube.agent.slots.installing import install_standin
 from cotenant.kube.agent.slots.mounts import Simulation
-from cotenant.kube.settings import Agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class NodeCards:
     simulation: Simulation | None = None
 
 
-def cards_of(settings: Agent) -> NodeCards:
+def cards_of(settings: AgentSettings) -> NodeCards:
     """Simulated cards are kept beside the slots: the same ones are there again after a restart."""
     if not settings.simulate:
         return NodeCards(Nvml, settings.context_memory)

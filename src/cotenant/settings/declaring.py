@@ -1,0 +1,56 @@
+"""Declares kinds of settings: numbers with bounds, durations, sizes, ports and addresses.
+
+A section is a frozen dataclass. The docstring below a field explains it: `loading` reads sections,
+`reference` prints them with these explanations.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Annotated
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most that a number may be."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Marks a number of seconds that is written with its unit: `60s`, `500ms`, `1h30m`."""
+
+    least: float = 0.0
+
+
+class Size:
+    """Marks a number of bytes that is written as a quantity: `256Mi`."""
+
+
+Port = Annotated[int, Range(1, 65535)]
+Seconds = Annotated[float, Duration()]
+Interval = Annotated[float, Duration(least=0.1)]
+"""Time between two attempts. Zero would be a hot loop."""
+Bytes = Annotated[int, Size()]
+
+_DNS_NAME = re.compile(
+    r"(?=.{1,253}\Z)(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"
+)
+
+
+def is_address(text: str) -> bool:
+    """Whether it is an IP address."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_dns_name(text: str, *, wildcard: bool = False) -> bool:
+    """Whether it is a DNS name in lower case, as Kubernetes requires; `*.` only with `wildcard`."""
+    return _DNS_NAME.fullmatch(text) is not None and (wildcard or "*" not in text)
