@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.core.errors import BadInput
+from cotenant.core.mode import MODES
 from cotenant.hardware import slots
 from cotenant.hardware.slots import CardLimit, Limits
 
@@ -102,7 +103,7 @@ def test_limits_come_back_as_written(slot):
     assert slots.read_limits(slot) == limits(("GPU-a", 4 * GIB), ("GPU-b", 2 * GIB))
 
 
-@pytest.mark.parametrize("mode", slots.MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_every_mode_survives(mode):
     assert slots.decode(slots.encode(limits(("GPU-a", 1), mode=mode))).mode == mode
 

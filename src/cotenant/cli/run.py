@@ -10,6 +10,7 @@ import click
 from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.demand import PLACEMENTS, Demand
 from cotenant.core.errors import BadInput
+from cotenant.core.mode import DEFAULT_MODE, MODES
 from cotenant.core.units import parse_duration, parse_memory
 from cotenant.local import containers
 from cotenant.local.run import Interrupted, Request, run
@@ -29,8 +30,8 @@ from cotenant.local.run import Interrupted, Request, run
 @click.option("--placement", type=click.Choice(PLACEMENTS), default=PLACEMENTS[0], show_default=True)
 @click.option(
     "--enforce",
-    type=click.Choice(["observe", "warn", "enforce"]),
-    default="enforce",
+    type=click.Choice(MODES),
+    default=DEFAULT_MODE,
     show_default=True,
     help="Beyond the limit: only count, also say so on stderr, or refuse.",
 )
@@ -124,7 +125,7 @@ def _spelled(options: dict[str, Any]) -> list[str]:
     typed: list[str] = []
     for name, value in options.items():
         option = "--gpu" if name == "uuids" else f"--{name.replace('_', '-')}"
-        if (name, value) in (("placement", PLACEMENTS[0]), ("enforce", "enforce")):
+        if (name, value) in (("placement", PLACEMENTS[0]), ("enforce", DEFAULT_MODE)):
             continue
         for each in value if isinstance(value, tuple) else (value,):
             if each is True:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from cotenant.core.demand import MOST_CARDS, PLACEMENTS, Demand
 from cotenant.core.errors import BadInput
+from cotenant.core.mode import Mode, parse_mode
 from cotenant.core.units import LARGEST, Memory
 from cotenant.dialects import names
 from cotenant.dialects.quantity import parse_whole, show
-
-Mode = Literal["observe", "warn", "enforce"]
-"""What happens at the limit, the mildest first."""
 
 MOST_NAMED = 256
 """Models or UUIDs in one wish: every card of the cluster is compared with each of them."""
@@ -28,7 +25,7 @@ class Wishes:
     models: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     placement: str = PLACEMENTS[0]
-    mode: str | None = None
+    mode: Mode | None = None
     """None: the namespace decides."""
 
     def memory(self, container: str, resource: str, size: int) -> Demand:
@@ -68,8 +65,17 @@ def read_wishes(annotations: Mapping[str, str]) -> Wishes:
         models=_list(annotations, names.GPU_MODEL, "A100,H100"),
         uuids=_list(annotations, names.GPU_UUID, "GPU-5a3f0e1c-..."),
         placement=_choice(annotations, names.PLACEMENT, PLACEMENTS) or PLACEMENTS[0],
-        mode=_choice(annotations, names.ENFORCE, get_args(Mode)),
+        mode=read_mode(annotations, "annotation"),
     )
+
+
+def read_mode(texts: Mapping[str, str], where: str) -> Mode | None:
+    """Reads the mode from a pod's annotations or a namespace's labels; None if it is not there or empty.
+
+    `where` begins the message of BadInput, as in `namespace team: label`.
+    """
+    text = texts.get(names.ENFORCE, "")
+    return parse_mode(text, f"{where} {names.ENFORCE}") if text.strip() else None
 
 
 def _count(text: str, key: str) -> int:

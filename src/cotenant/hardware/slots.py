@@ -18,15 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.mode import MODES, Mode
 
 ABI = 1
 CARDS = 16
 PROCESSES = 1024
 GRANULE = 2 << 20
 """The step in which CUDA drivers hand out device memory."""
-
-MODES = ("observe", "warn", "enforce")
-"""By their number in `limits`."""
 
 _HEADER = struct.Struct("<8sII64sQQ")
 _CARD = struct.Struct("<80sQQ32x")
@@ -78,7 +76,7 @@ class Limits(NamedTuple):
     """What the processes of a grant may hold together, card by card."""
 
     owner: str
-    mode: str
+    mode: Mode
     cards: tuple[CardLimit, ...]
     granule: int = GRANULE
 

@@ -10,6 +10,7 @@ from typing import Any
 from cotenant.core.demand import Demand
 from cotenant.core.grant import Grant, Share
 from cotenant.core.line import Waiting
+from cotenant.core.mode import Mode
 from cotenant.local.processes import Process
 
 
@@ -22,8 +23,7 @@ class Job:
     user: str
     command: tuple[str, ...]
     demand: Demand
-    mode: str
-    """observe, warn or enforce."""
+    mode: Mode
     enforcer: str
     """The strongest that the command allows: `shim`, or `watch` if the shim cannot be loaded into it."""
     compute: str | None

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, LedgerUnusable, NoRoom
+from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.core.units import format_bytes
 from cotenant.hardware import slots
 from cotenant.hardware.enforcers import mps
@@ -26,7 +27,7 @@ from cotenant.local.machine import Machine, now
 class Request(NamedTuple):
     command: tuple[str, ...]
     demand: Demand
-    mode: str = "enforce"
+    mode: Mode = DEFAULT_MODE
     name: str | None = None
     wait: bool = True
     timeout: float | None = None

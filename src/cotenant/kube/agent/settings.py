@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from cotenant.core.errors import BadInput
-from cotenant.dialects.wishes import Mode
+from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.hardware.standin.spec import parse_spec
 from cotenant.settings.declaring import Bytes, Interval, Port, Range, Seconds, is_address, is_dns_name
 
@@ -37,7 +37,7 @@ class AgentSettings:
     """What a process is charged for its CUDA context where the card does not tell."""
     clients_per_gpu: Annotated[int, Range(1, 1024)] = 128
     """Slots offered for each card: as many containers may use it at once."""
-    mode: Mode = "enforce"
+    mode: Mode = DEFAULT_MODE
     """What happens at a limit where neither the pod nor its namespace says it."""
 
     def __post_init__(self) -> None:

@@ -7,15 +7,14 @@ becomes an event of the pod: it says what is wrong and what to do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
-from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.errors import CotenantError
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import SlotGrant, read_grant
-from cotenant.dialects.wishes import Mode
 from cotenant.kube.agent.classic.pod_resources import Holder, Holders
 from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.kube.api.objects import Pod
@@ -75,26 +74,6 @@ def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
             f"Leave {names.GPU_SLOT} to Cotenant"
         )
     return slot
-
-
-def own_mode(pod: Pod) -> Mode | None:
-    """What the pod itself says is to happen at a limit."""
-    return _mode(pod.metadata.annotations, f"pod {pod.metadata.name}: annotation")
-
-
-def namespace_mode(labels: Mapping[str, str], namespace: str) -> Mode | None:
-    return _mode(labels, f"namespace {namespace}: label")
-
-
-def _mode(said: Mapping[str, str], where: str) -> Mode | None:
-    text = said.get(names.ENFORCE, "").strip()
-    modes: tuple[Mode, ...] = get_args(Mode)
-    if not text:
-        return None
-    for mode in modes:
-        if text == mode:
-            return mode
-    raise BadInput(f"{where} {names.ENFORCE}: {text[:40]!r} is not one of {', '.join(modes)}")
 
 
 class Shortage(NamedTuple):

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from cotenant.core.gpu import GPU
-from cotenant.dialects.wishes import Mode
+from cotenant.core.mode import DEFAULT_MODE, Mode
+from cotenant.dialects.wishes import read_mode
 from cotenant.hardware.slots import CardLimit, Limits
 from cotenant.kube.agent.classic.pod_resources import Holder, Holders, PodResourcesUnavailable
 from cotenant.kube.agent.slots.checking import (
@@ -24,8 +25,6 @@ from cotenant.kube.agent.slots.checking import (
     StartRefused,
     granted_slot,
     holder_of,
-    namespace_mode,
-    own_mode,
     shortages,
 )
 from cotenant.kube.agent.slots.installing import ensure_shim
@@ -75,7 +74,7 @@ class Starting:
     """The cards of the node as they are now, by UUID."""
     context_bytes: Callable[[str], int]
     """What one process's context takes on the card of that UUID."""
-    mode: Mode = "enforce"
+    mode: Mode = DEFAULT_MODE
     """Where neither the pod nor its namespace says it."""
     clock: Callable[[], float] = time.monotonic
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
@@ -85,7 +84,8 @@ class Starting:
         holder = holder_of(device, await self.kubelet.holders())
         pod = await self._pod(holder)
         slot = granted_slot(pod, holder, self.node)
-        mode = own_mode(pod) or await self._namespace_mode(holder.namespace) or self.mode
+        own = read_mode(pod.metadata.annotations, f"pod {holder.pod}: annotation")
+        mode = own or await self._namespace_mode(holder.namespace) or self.mode
         owner = SlotOwner(pod.metadata.uid, *holder, device, slot.shares)
         await self._make(owner, mode)
         _log.info("%s: slot for %s, %s", device, owner, mode)
@@ -108,7 +108,7 @@ class Starting:
             raise StartRefused(
                 f"the labels of namespace {namespace} cannot be read: {error}. It is tried again"
             ) from None
-        return namespace_mode(found.metadata.labels, namespace)
+        return read_mode(found.metadata.labels, f"namespace {namespace}: label")
 
     def _limits(self, owner: SlotOwner, mode: Mode) -> Limits:
         cards = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any, get_args
+from typing import Any
 
+from cotenant.core.mode import MODES
 from cotenant.dialects import names
-from cotenant.dialects.wishes import Mode
 from cotenant.kube.extender.endpoint import endpoint_slice
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, WARNING, Finding
@@ -100,7 +100,7 @@ def _addresses(slice_: Mapping[str, Any]) -> list[str]:
 def modes(facts: Facts) -> Iterator[Finding]:
     for meta in facts.namespaces:
         said = meta.labels.get(names.ENFORCE)
-        if said and said not in get_args(Mode):
+        if said and said not in MODES:
             yield Finding(
                 "bad-mode",
                 f"namespace {meta.name}",

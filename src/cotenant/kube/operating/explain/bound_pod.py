@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
+from cotenant.core.errors import BadInput
 from cotenant.core.grant import Share
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant, SlotGrant
-from cotenant.dialects.wishes import Mode
+from cotenant.dialects.wishes import read_mode
 from cotenant.kube.api.objects import Node
 from cotenant.kube.nodes.gpus import GpusUnreadable, NodeCard, NodeGpus, read_gpus
 from cotenant.kube.operating.explain.case import Case
@@ -42,17 +43,16 @@ class ModeFound:
 
 
 def mode_of(annotations: Mapping[str, str], labels: Mapping[str, str], default: str) -> ModeFound:
-    """What happens at the limit, and who says so; the agent refuses to start what says neither."""
-    for said, source in (
-        (annotations.get(names.ENFORCE), f"the pod's annotation {names.ENFORCE}"),
-        (labels.get(names.ENFORCE), f"the namespace's label {names.ENFORCE}"),
-    ):
-        if said is not None and said.strip():
-            if said.strip() in get_args(Mode):
-                return ModeFound(said.strip(), source)
-            return ModeFound(
-                "unknown", f"{source}, which is {said[:40]!r} and none of {', '.join(get_args(Mode))}"
-            )
+    """Finds the mode that applies to a pod and where it is set. With one that cannot be read, the agent does
+    not start the container.
+    """
+    for texts, source in ((annotations, "the pod's annotation"), (labels, "the namespace's label")):
+        try:
+            mode = read_mode(texts, source)
+        except BadInput as error:
+            return ModeFound("unknown", str(error))
+        if mode is not None:
+            return ModeFound(mode, f"{source} {names.ENFORCE}")
     return ModeFound(default, "the agent's default")
 
 
