@@ -7,7 +7,7 @@ SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test quick testbed cluster deploy lint format bench clean
+.PHONY: help run test quick testbed cluster deploy docs lint format bench clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,6 +31,9 @@ cluster: testbed  ## the tests on a real Kubernetes: the control plane's, and be
 
 deploy: $(VENV)/.test  ## make deploy/ and the schema of the chart's values from the chart and the settings
 	PYTHONPATH=tests $(BIN)/python scripts/deploy.py
+
+docs: $(VENV)/.test  ## make the pages of docs/ that are generated from the code
+	$(BIN)/python scripts/docs.py
 
 lint: $(VENV)/.lint  ## ruff, mypy --strict, import contracts, clang-format
 	$(BIN)/ruff check .

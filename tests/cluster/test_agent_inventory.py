@@ -340,8 +340,9 @@ def test_what_a_pod_holds_within_its_grant_is_not_outside(agent: Agent, namespac
     assert metrics[f'cotenant_container_memory_limit_bytes{{{labels},uuid="{uuid}"}}'] == 4 * GIB
     assert metrics[f'cotenant_container_memory_used_bytes{{{labels},uuid="{uuid}"}}'] == held
     assert metrics[f'cotenant_container_memory_peak_bytes{{{labels},uuid="{uuid}"}}'] == held
+    assert 0 <= metrics[f'cotenant_container_utilization_ratio{{{labels},uuid="{uuid}"}}'] <= 1
     assert metrics[f"cotenant_container_denied_allocations_total{{{labels}}}"] == 0
-    assert abs(metrics[f"cotenant_container_last_activity_seconds{{{labels}}}"] - time.time()) < 60
+    assert abs(metrics[f"cotenant_container_last_activity_timestamp_seconds{{{labels}}}"] - time.time()) < 60
     agent.cluster.api.delete(f"{path}/granted")
     agent.cluster.api.until_gone(f"{path}/granted")
 

@@ -17,9 +17,11 @@ from cotenant.core.gpu import GPU
 from cotenant.dialects.pod_grant import read_grant
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import CardLimit, Limits, ProcessUsage, Usage
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
-from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, expose, moment
+from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, container_ids, expose, moment
 from cotenant.kube.agent.serving import serving
+from cotenant.kube.api.objects import ContainerStatus, Meta, Pod, PodStatus
 
 GIB = 2**30
 
@@ -89,7 +91,7 @@ def test_containers_are_told_card_by_card_and_sums_count_nothing_twice():
     assert told["cotenant_container_memory_used_bytes"] == {(*whose, "GPU-0"): 2 * GIB, (*whose, "GPU-1"): 7}
     assert told["cotenant_container_memory_peak_bytes"] == {(*whose, "GPU-0"): 3 * GIB, (*whose, "GPU-1"): 7}
     assert told["cotenant_container_denied_allocations_total"] == {whose: 4}
-    active = told["cotenant_container_last_activity_seconds"][whose]
+    active = told["cotenant_container_last_activity_timestamp_seconds"][whose]
     assert active == pytest.approx(time.time() - 30, abs=5)
 
 
@@ -112,7 +114,38 @@ def test_before_the_first_look_there_is_only_the_agent():
 def test_a_container_that_did_nothing_yet_has_no_last_activity():
     (slot,) = figures().slots
     told = read(figures(slots=[slot._replace(usage=slot.usage._replace(last_active=0))]))
-    assert "cotenant_container_last_activity_seconds" not in told
+    assert "cotenant_container_last_activity_timestamp_seconds" not in told
+
+
+ID, OTHER_ID = "9f" * 32, "7e" * 32
+
+
+def utilization(by_gpu: dict[str, dict[Owner, int]], **changes) -> dict[tuple[str, ...], float]:
+    sight = figures().sight._replace(busy=by_gpu)
+    shown = read(figures(**{"sight": sight, "containers": {("u", "main"): ID}, **changes}))
+    return shown.get("cotenant_container_utilization_ratio", {})
+
+
+def test_a_container_s_share_of_a_gpu_s_time_is_that_of_its_processes():
+    whose = ("main", "web", 'odd"name')
+    of_two = {Owner("u", f"cri-{ID}.scope"): 30, Owner("u", f"cri-{OTHER_ID}.scope"): 50, Owner("v", ID): 9}
+    assert utilization({"GPU-0": of_two, "GPU-1": {}}) == {(*whose, "GPU-0"): 0.3, (*whose, "GPU-1"): 0}
+    assert utilization({"GPU-0": {Owner("u", ID): 130}}) == {(*whose, "GPU-0"): 1}
+
+
+def test_utilization_is_absent_where_it_is_not_known():
+    assert utilization({}) == {}, "the driver does not report it"
+    assert utilization({"GPU-0": {Owner("u", ID): 30}}, containers={}) == {}
+    assert utilization({"GPU-0": {Owner("u", ID): 30}}, containers={("u", "main"): ""}) == {}
+
+
+def test_container_ids_are_read_from_the_status():
+    status = PodStatus(
+        container_statuses=(ContainerStatus("main", container_id=f"containerd://{ID}"), ContainerStatus("b")),
+        init_container_statuses=(ContainerStatus("side", container_id=f"cri-o://{OTHER_ID}"),),
+    )
+    found = container_ids([Pod(metadata=Meta(name="a", uid="u"), status=status)])
+    assert found == {("u", "main"): ID, ("u", "b"): "", ("u", "side"): OTHER_ID}
 
 
 async def metrics() -> bytes:

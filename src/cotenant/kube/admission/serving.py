@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
@@ -16,6 +14,8 @@ from cotenant.kube.admission.configuration import PATH
 from cotenant.kube.admission.review import Answer, review
 from cotenant.kube.request_errors import read_body, server_log
 from cotenant.kube.settings import Settings
+from cotenant.observe.exposition import CONTENT_TYPE, Registry, counter, histogram, text_of
+from cotenant.observe.metrics import Metric
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ KEEP_ALIVE = 150.0
 """Seconds. API servers drop an unused connection after 90: if we dropped it first, a question could meet a
 connection that is just being closed, and a pod would be refused.
 """
-BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
@@ -33,7 +32,7 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 def webhook_app(
     settings: Settings,
     dialects: Dialects,
-    registry: CollectorRegistry,
+    registry: Registry,
     checks: Mapping[str, Callable[[], bool]],
 ) -> web.Application:
     """`checks` say, each by its name, whether this server is ready; the certificates are one of them."""
@@ -52,13 +51,9 @@ def webhook_runner(app: web.Application) -> web.AppRunner:
     )
 
 
-def _mutating(settings: Settings, dialects: Dialects, registry: CollectorRegistry) -> Handler:
-    answered = Counter(
-        "cotenant_webhook_requests", "Questions of the API server's.", ["result"], registry=registry
-    )
-    seconds = Histogram(
-        "cotenant_webhook_seconds", "Time to decide about a pod.", buckets=BUCKETS, registry=registry
-    )
+def _mutating(settings: Settings, dialects: Dialects, registry: Registry) -> Handler:
+    answered = counter(Metric.WEBHOOK_REQUESTS, registry)
+    seconds = histogram(Metric.WEBHOOK_SECONDS, registry)
 
     async def mutate(request: web.Request) -> web.Response:
         try:
@@ -103,8 +98,8 @@ def _readiness(checks: Mapping[str, Callable[[], bool]]) -> Handler:
     return ready
 
 
-def _exposition(registry: CollectorRegistry) -> Handler:
+def _exposition(registry: Registry) -> Handler:
     async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        return web.Response(body=text_of(registry), headers={"Content-Type": CONTENT_TYPE})
 
     return metrics

@@ -31,7 +31,14 @@ from cotenant.kube.agent.cards.survey import Survey
 from cotenant.kube.agent.classic.device_plugin import DevicePlugin
 from cotenant.kube.agent.classic.pod_resources import SOCKET, Holders, PodResources
 from cotenant.kube.agent.grants import grants_of, requested
-from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, expose, moment
+from cotenant.kube.agent.metrics import (
+    AgentHealth,
+    ContainerSlot,
+    Figures,
+    container_ids,
+    expose,
+    moment,
+)
 from cotenant.kube.agent.publishing import Publisher, Wanted, told_before, wanted
 from cotenant.kube.agent.serving import serving
 from cotenant.kube.agent.single_instance import alone
@@ -245,8 +252,9 @@ class Agent:
             version=self._version,
         )
         sight, grants = self._survey.sight, self._grants() or {}
+        ids = container_ids(self._pods.store)
         return await asyncio.to_thread(
-            lambda: expose(Figures(self._name, sight, grants, self._read_slots(), health, *moment()))
+            lambda: expose(Figures(self._name, sight, grants, self._read_slots(), health, *moment(), ids))
         )
 
     async def _state(self) -> bytes:

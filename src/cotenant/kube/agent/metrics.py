@@ -1,7 +1,6 @@
-"""What Prometheus reads of a node: its cards, the containers on them, and the agent's own health.
+"""Exports the metrics of a node: its GPUs, the containers on them, and the agent itself.
 
-Everything is gathered when it is asked for; nothing is counted twice. A figure that belongs to a container as
-a whole (denied allocations, last activity) has no `uuid`: it would be summed once for each of its cards.
+All values are read when Prometheus scrapes; nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -10,25 +9,25 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import Limits, Usage
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import granted_on
+from cotenant.kube.api.objects import Pod
+from cotenant.observe.exposition import Family, family, text_of_families
+from cotenant.observe.metrics import Metric
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SHORTEST_ID = 12
+"""Characters of a container ID: a shorter one could be part of another container's cgroup by chance."""
 
 
 class ContainerSlot(NamedTuple):
-    """A slot, whose it is, and what its files say."""
+    """A slot, the container that owns it, and what its files say."""
 
     uid: str
-    """The pod's."""
+    """The pod's UID."""
     namespace: str
     pod: str
     container: str
@@ -37,21 +36,21 @@ class ContainerSlot(NamedTuple):
 
 
 class AgentHealth(NamedTuple):
-    """How the agent itself is."""
+    """The state of the agent itself."""
 
     registered: bool
     """With the kubelet, as a device plugin."""
     pod_resources: bool
-    """Whether the kubelet's pod-resources answered when it was last asked."""
+    """Whether the kubelet's pod-resources API answered the last request."""
     api: bool
-    """Whether the API server answered when it was last asked."""
+    """Whether the API server answered the last request."""
     published: int
     """How often the node's status was written."""
     version: str
 
 
 class Figures(NamedTuple):
-    """Everything at one moment."""
+    """All values at one moment."""
 
     node: str
     sight: Sight | None
@@ -63,121 +62,102 @@ class Figures(NamedTuple):
     unix: float
     monotonic_ns: int
     """By the clock of the slots' usage, at the same moment."""
+    containers: Mapping[tuple[str, str], str] = {}
+    """Container IDs by pod UID and container name."""
 
 
 def expose(figures: Figures) -> bytes:
-    """In Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(figures))
-    return generate_latest(registry)
+    """Writes them in Prometheus' text format."""
+    families = (*_of_gpus(figures), *_of_containers(figures), *_of_agent(figures))
+    return text_of_families(families)
 
 
-class _Collected(Collector):
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
-
-    def collect(self) -> Iterable[Metric]:
-        yield from _of_cards(self._figures)
-        yield from _of_containers(self._figures)
-        yield from _of_agent(self._figures)
-
-
-def _of_cards(figures: Figures) -> Iterator[Metric]:
-    told: list[tuple[str, str, Callable[[CardReading], float | None]]] = [
-        ("memory_bytes", "Memory of the card that can be granted.", lambda card: card.gpu.memory),
-        (
-            "memory_granted_bytes",
-            "Memory that pods were granted.",
-            lambda card: sum(granted_on(card.gpu.uuid, figures.grants).values()),
-        ),
-        ("memory_used_bytes", "Memory in use, by whomever.", lambda card: card.used),
-        (
-            "memory_outside_bytes",
-            "Memory in use that no grant covers.",
-            lambda card: figures.sight.outside.get(card.gpu.uuid, 0) if figures.sight else None,
-        ),
-        (
-            "utilization_ratio",
-            "Part of the last sampling period in which a kernel ran.",
-            lambda card: None if card.utilization is None else card.utilization / 100,
-        ),
-        ("healthy", "Whether the card takes new grants.", lambda card: card.problem is None),
-    ]
-    cards = figures.sight.cards if figures.sight else ()
-    for name, help, figure in told:
-        family = GaugeMetricFamily(f"cotenant_gpu_{name}", help, labels=("node", "uuid", "index", "model"))
-        for card in cards:
-            value = figure(card)
-            if value is not None:
-                gpu = card.gpu
-                family.add_metric((figures.node, gpu.uuid, str(gpu.index), gpu.model), float(value))
-        yield family
+def container_ids(pods: Iterable[Pod]) -> dict[tuple[str, str], str]:
+    """Reads the container IDs from the pods' status, by pod UID and container name."""
+    return {
+        (pod.metadata.uid, status.name): status.container_id.rpartition("/")[2]
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    }
 
 
-def _of_containers(figures: Figures) -> Iterator[Metric]:
-    whose = ("namespace", "pod", "container")
-    limit, used, peak = (
-        GaugeMetricFamily(f"cotenant_container_memory_{name}_bytes", help, labels=(*whose, "uuid"))
-        for name, help in (
-            ("limit", "Memory of the card that the container may hold."),
-            ("used", "Memory of the card that its processes hold, contexts included."),
-            ("peak", "The most that they held at one time."),
+def _of_gpus(figures: Figures) -> Iterator[Family]:
+    sight = figures.sight
+    if sight is None:
+        return
+    values: dict[Metric, Callable[[CardReading], float | None]] = {
+        Metric.GPU_MEMORY: lambda card: card.gpu.memory,
+        Metric.GPU_MEMORY_GRANTED: lambda card: sum(granted_on(card.gpu.uuid, figures.grants).values()),
+        Metric.GPU_MEMORY_USED: lambda card: card.used,
+        Metric.GPU_MEMORY_OUTSIDE: lambda card: sight.outside.get(card.gpu.uuid, 0),
+        Metric.GPU_UTILIZATION: lambda card: None if card.utilization is None else card.utilization / 100,
+        Metric.GPU_HEALTHY: lambda card: card.problem is None,
+    }
+    for metric, value_of in values.items():
+        found = ((card.gpu, value_of(card)) for card in sight.cards)
+        yield family(
+            metric,
+            *(
+                ((figures.node, gpu.uuid, str(gpu.index), gpu.model), value)
+                for gpu, value in found
+                if value is not None
+            ),
         )
-    )
-    over = CounterMetricFamily(
-        "cotenant_container_over_limit_allocations",
-        "Allocations beyond the limit that were let through: modes observe and warn.",
-        labels=whose,
-    )
-    denied = CounterMetricFamily(
-        "cotenant_container_denied_allocations", "Allocations that the limit refused.", labels=whose
-    )
-    active = GaugeMetricFamily(
-        "cotenant_container_last_activity_seconds",
-        "Unix time of the last launch or allocation.",
-        labels=whose,
-    )
+
+
+def _of_containers(figures: Figures) -> Iterator[Family]:
+    found: dict[Metric, list[tuple[tuple[str, ...], float]]] = {
+        Metric.CONTAINER_MEMORY_LIMIT: [],
+        Metric.CONTAINER_MEMORY_USED: [],
+        Metric.CONTAINER_MEMORY_PEAK: [],
+        Metric.CONTAINER_UTILIZATION: [],
+        Metric.CONTAINER_DENIED: [],
+        Metric.CONTAINER_OVER_LIMIT: [],
+        Metric.CONTAINER_LAST_ACTIVITY: [],
+    }
     for slot in figures.slots:
         labels = (slot.namespace, slot.pod, slot.container)
         for at, card in enumerate(slot.limits.cards):
-            limit.add_metric((*labels, card.uuid), card.bytes)
-            used.add_metric((*labels, card.uuid), slot.usage.used(at))
-            peak.add_metric((*labels, card.uuid), slot.usage.peak[at])
-        denied.add_metric(labels, slot.usage.denied)
-        over.add_metric(labels, slot.usage.over)
+            on_gpu = (*labels, card.uuid)
+            found[Metric.CONTAINER_MEMORY_LIMIT].append((on_gpu, card.bytes))
+            found[Metric.CONTAINER_MEMORY_USED].append((on_gpu, slot.usage.used(at)))
+            found[Metric.CONTAINER_MEMORY_PEAK].append((on_gpu, slot.usage.peak[at]))
+            busy = _busy(figures, slot, card.uuid)
+            if busy is not None:
+                found[Metric.CONTAINER_UTILIZATION].append((on_gpu, busy))
+        found[Metric.CONTAINER_DENIED].append((labels, slot.usage.denied))
+        found[Metric.CONTAINER_OVER_LIMIT].append((labels, slot.usage.over))
         if slot.usage.last_active:
             ago = max(0.0, (figures.monotonic_ns - slot.usage.last_active) / 1e9)
-            active.add_metric(labels, round(figures.unix - ago, 1))
-    yield from (limit, used, peak, denied, over, active)
+            found[Metric.CONTAINER_LAST_ACTIVITY].append((labels, round(figures.unix - ago, 1)))
+    for metric, samples in found.items():
+        yield family(metric, *samples)
 
 
-def _of_agent(figures: Figures) -> Iterator[Metric]:
-    agent = figures.agent
-    info = GaugeMetricFamily("cotenant_agent_info", "The agent's version.", labels=("node", "version"))
-    info.add_metric((figures.node, agent.version), 1)
-    yield info
-    for name, help, value in (
-        ("registered", "Whether the kubelet knows the agent as a device plugin.", agent.registered),
-        (
-            "pod_resources_reachable",
-            "Whether pod-resources answered last.",
-            agent.pod_resources,
-        ),
-        ("api_reachable", "Whether the API server answered last.", agent.api),
-    ):
-        yield GaugeMetricFamily(f"cotenant_agent_{name}", help, value=float(value))
-    if figures.sight is not None:
-        yield GaugeMetricFamily(
-            "cotenant_agent_survey_age_seconds",
-            "Time since the cards were last looked at.",
-            value=max(0.0, figures.now - figures.sight.at),
-        )
-    yield CounterMetricFamily(
-        "cotenant_agent_publishes", "How often the node's status was written.", value=agent.published
+def _busy(figures: Figures, slot: ContainerSlot, uuid: str) -> float | None:
+    """Part of the GPU's time; None where the driver does not report it, or the container ID is not known."""
+    by_owner: Mapping[Owner, int] | None = figures.sight.busy.get(uuid) if figures.sight else None
+    id = figures.containers.get((slot.uid, slot.container), "")
+    if by_owner is None or len(id) < _SHORTEST_ID:
+        return None
+    percent = sum(
+        percent for owner, percent in by_owner.items() if owner.uid == slot.uid and id in owner.cgroup
     )
+    return min(100, percent) / 100
+
+
+def _of_agent(figures: Figures) -> Iterator[Family]:
+    agent = figures.agent
+    yield family(Metric.AGENT_INFO, ((figures.node, agent.version), 1))
+    yield family(Metric.AGENT_REGISTERED, ((), agent.registered))
+    yield family(Metric.AGENT_POD_RESOURCES_REACHABLE, ((), agent.pod_resources))
+    yield family(Metric.AGENT_API_REACHABLE, ((), agent.api))
+    if figures.sight is not None:
+        yield family(Metric.AGENT_SURVEY_AGE, ((), max(0.0, figures.now - figures.sight.at)))
+    yield family(Metric.AGENT_PUBLISHES, ((), agent.published))
 
 
 def moment() -> tuple[float, float, int]:
-    """`now`, `unix` and `monotonic_ns` of figures that are gathered now."""
+    """`now`, `unix` and `monotonic_ns` of values that are read now."""
     ns = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return ns / 1e9, time.time(), ns

@@ -15,9 +15,9 @@ from ipaddress import ip_address
 from aiohttp import web
 
 from cotenant.core.errors import CotenantError
-from cotenant.kube.agent.metrics import CONTENT_TYPE
 from cotenant.kube.certificates.certificates import issue_self_signed
 from cotenant.kube.certificates.live_context import server_context
+from cotenant.observe.exposition import CONTENT_TYPE
 
 _LIFETIME = timedelta(days=3650)
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Histogram
 
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.kube.binding.binder import Binder
@@ -17,12 +16,13 @@ from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.fast_http import Answer, Verb
 from cotenant.kube.extender.inspecting import inspect
 from cotenant.kube.request_errors import read_body
+from cotenant.observe.exposition import Registry, histogram
+from cotenant.observe.metrics import Metric
 
 log = logging.getLogger(__name__)
 
 LARGEST_BODY = 64 * 2**20
 """A scheduler that sends whole nodes, 5,000 of them, sends as much."""
-BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 PREFIXES = ("", "/gpushare-scheduler")
 """gpushare's own extender is configured with the second."""
@@ -36,16 +36,10 @@ class Extender:
     binder: Binder
     ready: Callable[[], str | None]
     """None if it may answer, else why not."""
-    registry: CollectorRegistry
+    registry: Registry
 
     def __post_init__(self) -> None:
-        self._seconds = Histogram(
-            "cotenant_scheduler_decision_seconds",
-            "Time to answer kube-scheduler",
-            ["verb"],
-            buckets=BUCKETS,
-            registry=self.registry,
-        )
+        self._seconds = histogram(Metric.DECISION_SECONDS, self.registry)
 
     def verbs(self) -> dict[str, Verb]:
         """By path."""

@@ -20,7 +20,6 @@ from ipaddress import ip_address
 from random import Random
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput, CotenantError
@@ -55,6 +54,8 @@ from cotenant.kube.pods.slots import PodDemand
 from cotenant.kube.request_errors import server_log
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.settings import Settings
+from cotenant.observe.exposition import Registry, counter, gauge
+from cotenant.observe.metrics import Metric
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class Server:
     settings: Settings
     client: Client
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    registry: Registry = field(default_factory=Registry)
 
     def __post_init__(self) -> None:
         settings, client, dialects = self.settings, self.client, self.settings.dialects
@@ -252,18 +253,10 @@ class Server:
             self.teller.forget(change.object.metadata.uid)
 
     def _measure(self) -> None:
-        pending = Gauge("cotenant_scheduler_pending_pods", "Pods in the line", registry=self.registry)
-        pending.set_function(lambda: len(self.line))
-        leader = Gauge("cotenant_leader", "1 where this server leads", registry=self.registry)
-        leader.set_function(lambda: self.not_ready() is None)
-        charged = Gauge("cotenant_charged_pods", "Pods that hold a grant", registry=self.registry)
-        charged.set_function(lambda: len(self.cluster.pods))
-        evictions = Counter(
-            "cotenant_scheduler_evictions",
-            "Pods that this server had evicted so that another could be placed",
-            registry=self.registry,
-        )
-        self.preempting.evicted = evictions.inc
+        gauge(Metric.PENDING_PODS, self.registry).set_function(lambda: len(self.line))
+        gauge(Metric.LEADER, self.registry).set_function(lambda: self.not_ready() is None)
+        gauge(Metric.CHARGED_PODS, self.registry).set_function(lambda: len(self.cluster.pods))
+        self.preempting.evicted = counter(Metric.EVICTIONS, self.registry).inc
 
 
 def _own_address(settings: Settings, environ: Mapping[str, str]) -> str:

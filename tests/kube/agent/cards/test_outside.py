@@ -1,101 +1,17 @@
-"""What no grant covers is outside; whose a process is, its cgroup tells and nothing that it can write itself."""
+"""What no grant covers is outside."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.gpu import GPU
 from cotenant.hardware.nvml import CardProcess, CardReading
-from cotenant.kube.agent.cards.outside import NOISE, STEP, outside_of, pod_of_cgroup, pods_of_processes
+from cotenant.kube.agent.cards.outside import NOISE, STEP, outside_of
 
 GIB = 2**30
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "ffffffff-1111-2222-3333-444455556666"
-SLICE = UID.replace("-", "_")
-ID = "9f" * 32
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        f"/kubepods/burstable/pod{UID}/{ID}",
-        f"/kubepods/besteffort/pod{UID}/{ID}",
-        f"/kubepods/pod{UID}/{ID}",
-        f"/own-root/kubepods/burstable/pod{UID}/{ID}",
-        f"/kubepods/burstable/pod{UID}",
-        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SLICE}.slice/cri-containerd-{ID}.scope",
-        f"/kubepods.slice/kubepods-pod{SLICE}.slice/crio-{ID}.scope/container",
-        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{SLICE}.slice/x",
-        f"/docker/{ID}/kubelet/kubepods/burstable/pod{UID}/{ID}",
-        # as seen from a cgroup namespace of its own
-        f"/../../kubepods-besteffort-pod{SLICE}.slice/cri-containerd-{ID}.scope",
-        f"/../../../burstable/pod{UID}/{ID}",
-        f"/../../pod{UID}/{ID}",
-        # the container ends, or makes groups below its own
-        f"/kubepods/burstable/pod{UID}/{ID} (deleted)",
-        f"/kubepods/burstable/pod{UID}/{ID}/kubepods/pod{OTHER}/x",
-        f"/kubepods/burstable/pod{UID}/{ID}/user.slice",
-        f"/kubepods/burstable/pod{UID}/{ID}/x\r0::/kubepods/pod{OTHER}/x",
-        f"/kubepods/burstable/pod{UID}/{ID}/x\u20280::/kubepods/pod{OTHER}/x",
-        f"/kubepods.slice/kubepods-pod{SLICE}.slice/cri.scope/kubepods-pod{OTHER.replace('-', '_')}.slice",
-    ],
-)
-def test_a_process_of_a_pod_is_known_by_its_cgroup(path):
-    assert pod_of_cgroup(f"0::{path}\n") == UID
-    v1 = "\n".join(
-        f"{at}:{name}:{path}" for at, name in enumerate(["cpu,cpuacct", "memory", "name=systemd"], 1)
-    )
-    assert pod_of_cgroup(v1 + "\n") == UID
-    assert pod_of_cgroup(f"{v1}\n13:rdma:/\n0::/\n") == UID
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "\n",
-        "0::/\n",
-        "0::/system.slice/docker.service\n",
-        f"0::/docker/{ID}\n",
-        f"0::/user.slice/user-1000.slice/user@1000.service/kubepods/pod{UID}/x\n",
-        f"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod{SLICE}.slice\n",
-        f"0::/../../../user.slice/kubepods/pod{UID}\n",
-        f"0::/system.slice/pod{UID}/x\n",
-        f"0::/../../system.slice/pod{UID}/x\n",
-        f"0::/kubepods/podX{UID}\n",
-        f"0::/kubepods/pod{UID}x\n",
-        f"0::/kubepods/pod{UID.upper()}\n",
-        f"0::/kubepods/pod{SLICE}\n",
-        f"0::/kubepods.slice/kubepods-pod{UID}.slice\n",
-        f"0::/kubepods/burstable/other/pod{UID}\n",
-        f"0::/kubepods/pod{ID[:32]}/{ID}\n",  # a static pod: the API server knows it by another UID
-        f"0:kubepods/pod{UID}\n",
-        f"x::/kubepods/pod{UID}\n",
-        f"/kubepods/pod{UID}\n",
-        f"1:memory:/kubepods/pod{UID}/x\n2:cpu:/kubepods/pod{OTHER}/x\n",
-    ],
-)
-def test_whatever_else_is_no_pod(text):
-    assert pod_of_cgroup(text) is None
-
-
-@given(st.text(alphabet=st.sampled_from(f"{UID}pod/:_.\n0kubes-slice ")) | st.text())
-def test_any_text_is_read(text):
-    found = pod_of_cgroup(text)
-    assert found is None or found in text.replace("_", "-")
-
-
-def test_processes_are_looked_up_and_those_that_ended_are_left_out(tmp_path):
-    for pid, text in ((1, "0::/init.scope\n"), (2, f"0::/kubepods/pod{UID}/x\n")):
-        (tmp_path / str(pid)).mkdir()
-        (tmp_path / str(pid) / "cgroup").write_text(text)
-    (tmp_path / "4").mkdir()
-    (tmp_path / "4" / "cgroup").write_bytes(b"0::/kubepods/\xff\xfe\n")
-    (tmp_path / "5").mkdir()
-    (tmp_path / "5" / "cgroup").write_bytes(f"0::/kubepods/pod{UID}/x\r0::/kubepods/pod{OTHER}\n".encode())
-    assert pods_of_processes([1, 2, 3, 4, 5], tmp_path) == {1: None, 2: UID, 4: None, 5: UID}
 
 
 def card(*processes: tuple[int, int | None], used: int | None = None) -> CardReading:

@@ -15,6 +15,7 @@ from cotenant.core.gpu import GPU
 from cotenant.hardware import libraries
 from cotenant.hardware.nvml import CardReading, Fault, NoDriver, Readings
 from cotenant.hardware.standin import driver as standin
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Survey
 
 GIB = 2**30
@@ -115,6 +116,20 @@ async def test_a_fault_is_seen_at_once_and_every_look_is_told():
             await seen.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+async def test_a_gpu_s_time_is_added_up_by_container_where_the_driver_reports_it(monkeypatch):
+    main, side = Owner("u", "main"), Owner("u", "side")
+    owners = {1: main, 2: main, 3: side, 4: None}
+    monkeypatch.setattr(
+        "cotenant.kube.agent.cards.survey.owners_of_processes",
+        lambda pids: {pid: owners[pid] for pid in pids if pid in owners},
+    )
+    told = {"GPU-0": {1: 30, 2: 10, 3: 5, 4: 40, 5: 1}, "GPU-1": {}, "GPU-3": {1: 50}}
+    looking = survey(Driver(readings(None, None, None, "lost"), NoDriver("gone")), busy=told.get)
+    assert (await looking.look()).busy == {"GPU-0": {main: 40, side: 5}, "GPU-1": {}}
+    assert (await looking.look()).busy == {}
 
 
 SURVEY = """

@@ -16,9 +16,11 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects.pod_grant import PodGrant
+from cotenant.hardware import activity
 from cotenant.hardware.nvml import CardReading, Fault, Readings
+from cotenant.kube.agent.cards.cgroups import Owner, owners_of_processes
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
-from cotenant.kube.agent.cards.outside import outside_of, pods_of_processes
+from cotenant.kube.agent.cards.outside import outside_of
 from cotenant.kube.agent.grants import cards_in_use, granted_on
 
 T = TypeVar("T")
@@ -48,8 +50,10 @@ class Look(NamedTuple):
     """What a thread brings back."""
 
     readings: Readings
-    pods: Mapping[int, str | None]
-    """UID of the pod by pid."""
+    owners: Mapping[int, Owner | None]
+    """By pid; None for a process of no pod."""
+    busy: Mapping[str, Mapping[int, int]]
+    """Percent of each GPU's time by pid; without the GPUs of which the driver does not report it."""
 
 
 class Sight(NamedTuple):
@@ -61,6 +65,8 @@ class Sight(NamedTuple):
     """When, by a monotonic clock."""
     granted: bool
     """Whether the node's grants were known: without them, whatever a pod holds looks like outside."""
+    busy: Mapping[str, Mapping[Owner, int]] = {}
+    """Percent of each GPU's time by container; without the GPUs of which the driver does not report it."""
 
 
 @dataclass
@@ -80,6 +86,8 @@ class Survey:
     seen: Callable[[], None] = lambda: None
     """Called after each look."""
     clock: Callable[[], float] = time.monotonic
+    busy: Callable[[str], Mapping[int, int] | None] = activity.by_process
+    """Percent of a GPU's time by pid; None where the driver does not report it."""
 
     sight: Sight | None = field(default=None, init=False)
     trouble: str | None = field(default=None, init=False)
@@ -123,27 +131,34 @@ class Survey:
             self._asking = in_thread(self._ask)
         done, _ = await asyncio.wait({self._asking}, timeout=self.timeout)
         told: Readings | str = f"the driver does not answer: a look took more than {self.timeout:g}s"
-        pods: Mapping[int, str | None] = {}
+        owners: Mapping[int, Owner | None] = {}
+        busy: Mapping[str, Mapping[int, int]] = {}
         if done:
             asked, self._asking = self._asking, None
             try:
-                told, pods = asked.result()
+                told, owners, busy = asked.result()
             except CotenantError as error:
                 told = str(error)
             except Exception as error:  # whatever a driver does, the cards are sick and the agent is not
                 log.exception("the cards cannot be read")
                 told = f"the cards cannot be read: {error}"
         self._note(told if isinstance(told, str) else None)
-        self.sight = self._reckon(told, pods)
+        self.sight = self._reckon(told, owners)._replace(busy=_by_owner(busy, owners))
         self.seen()
         return self.sight
 
     def _ask(self) -> Look:
         readings = self.cards.read()
+        busy = {
+            card.gpu.uuid: percent
+            for card in readings.cards
+            if card.problem is None and (percent := self.busy(card.gpu.uuid)) is not None
+        }
         pids = {process.pid for card in readings.cards for process in card.processes}
-        return Look(readings, pods_of_processes(pids))
+        return Look(readings, owners_of_processes(pids.union(*busy.values())), busy)
 
-    def _reckon(self, told: Readings | str, pods: Mapping[int, str | None]) -> Sight:
+    def _reckon(self, told: Readings | str, owners: Mapping[int, Owner | None]) -> Sight:
+        pods = {pid: owner and owner.uid for pid, owner in owners.items()}
         now = self.clock()
         known = self.grants()
         grants = known or {}
@@ -206,6 +221,20 @@ class Survey:
         log.warning("GPU %s reported XID %d", fault.uuid, fault.xid)
         self._remembered = marked(self._remembered, [fault], self.clock())
         self.again()
+
+
+def _by_owner(
+    busy: Mapping[str, Mapping[int, int]], owners: Mapping[int, Owner | None]
+) -> dict[str, dict[Owner, int]]:
+    """Adds up the processes of each container; those of no pod are left out."""
+    found: dict[str, dict[Owner, int]] = {}
+    for uuid, by_pid in busy.items():
+        of_card = found.setdefault(uuid, {})
+        for pid, percent in by_pid.items():
+            owner = owners.get(pid)
+            if owner is not None:
+                of_card[owner] = of_card.get(owner, 0) + percent
+    return found
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:

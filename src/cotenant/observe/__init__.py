@@ -1,0 +1,1 @@
+"""Shows what Cotenant knows: metrics, HTTP endpoints, and the snapshot that commands print."""

@@ -1,0 +1,191 @@
+"""Declares every metric that Cotenant exports, once: name, type, help, labels, and who exports it.
+
+To add a metric, add a member here, build it with `exposition`, and run `make docs`: `docs/metrics.md` is
+generated from this table. A metric that is not in the table cannot be exported, since `exposition` takes
+nothing but its members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Literal
+
+Exporter = Literal["agent", "server"]
+Kind = Literal["gauge", "counter", "histogram"]
+
+GPU = ("node", "uuid", "index", "model")
+CONTAINER = ("namespace", "pod", "container")
+CONTAINER_ON_GPU = (*CONTAINER, "uuid")
+"""Only for values that can be added up over GPUs. One that belongs to the container as a whole has no `uuid`:
+a sum would count it once for each of its GPUs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the table."""
+
+    kind: Kind
+    exporter: Exporter
+    name: str
+    """As Prometheus stores it: a counter's ends in `_total`."""
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    """Upper bounds of a histogram's, in the unit that its name says."""
+
+
+@unique
+class Metric(Enum):
+    """All metrics, in the order of the reference."""
+
+    GPU_MEMORY = Entry(
+        "gauge", "agent", "cotenant_gpu_memory_bytes", "Memory of the GPU that can be granted.", GPU
+    )
+    GPU_MEMORY_GRANTED = Entry(
+        "gauge",
+        "agent",
+        "cotenant_gpu_memory_granted_bytes",
+        "Memory of the GPU that is granted to pods.",
+        GPU,
+    )
+    GPU_MEMORY_USED = Entry(
+        "gauge", "agent", "cotenant_gpu_memory_used_bytes", "Memory of the GPU in use by any process.", GPU
+    )
+    GPU_MEMORY_OUTSIDE = Entry(
+        "gauge", "agent", "cotenant_gpu_memory_outside_bytes", "Memory in use that no grant covers.", GPU
+    )
+    GPU_UTILIZATION = Entry(
+        "gauge",
+        "agent",
+        "cotenant_gpu_utilization_ratio",
+        "Part of the driver's last sampling period in which a kernel ran, from 0 to 1.",
+        GPU,
+    )
+    GPU_HEALTHY = Entry(
+        "gauge", "agent", "cotenant_gpu_healthy", "1 if the GPU is healthy and takes new grants, else 0.", GPU
+    )
+    CONTAINER_MEMORY_LIMIT = Entry(
+        "gauge",
+        "agent",
+        "cotenant_container_memory_limit_bytes",
+        "Memory of the GPU that the container may hold.",
+        CONTAINER_ON_GPU,
+    )
+    CONTAINER_MEMORY_USED = Entry(
+        "gauge",
+        "agent",
+        "cotenant_container_memory_used_bytes",
+        "Memory of the GPU that the container's processes hold, CUDA contexts included.",
+        CONTAINER_ON_GPU,
+    )
+    CONTAINER_MEMORY_PEAK = Entry(
+        "gauge",
+        "agent",
+        "cotenant_container_memory_peak_bytes",
+        "The most memory of the GPU that the container held at one time since it started.",
+        CONTAINER_ON_GPU,
+    )
+    CONTAINER_UTILIZATION = Entry(
+        "gauge",
+        "agent",
+        "cotenant_container_utilization_ratio",
+        "Part of the GPU's time that the container's processes used, from 0 to 1, by the driver's latest "
+        "samples. Absent where the driver does not report it (MIG).",
+        CONTAINER_ON_GPU,
+    )
+    CONTAINER_DENIED = Entry(
+        "counter",
+        "agent",
+        "cotenant_container_denied_allocations_total",
+        "Allocations beyond the limit that failed (mode enforce) since the container started.",
+        CONTAINER,
+    )
+    CONTAINER_OVER_LIMIT = Entry(
+        "counter",
+        "agent",
+        "cotenant_container_over_limit_allocations_total",
+        "Allocations beyond the limit that were allowed (modes observe, warn) since the container started.",
+        CONTAINER,
+    )
+    CONTAINER_LAST_ACTIVITY = Entry(
+        "gauge",
+        "agent",
+        "cotenant_container_last_activity_timestamp_seconds",
+        "Unix time of the container's last kernel launch or allocation. Absent before the first.",
+        CONTAINER,
+    )
+    AGENT_INFO = Entry(
+        "gauge",
+        "agent",
+        "cotenant_agent_info",
+        "Always 1; the label has the agent's version.",
+        ("node", "version"),
+    )
+    AGENT_REGISTERED = Entry(
+        "gauge",
+        "agent",
+        "cotenant_agent_registered",
+        "1 if the agent is registered with the kubelet as a device plugin, else 0.",
+    )
+    AGENT_POD_RESOURCES_REACHABLE = Entry(
+        "gauge",
+        "agent",
+        "cotenant_agent_pod_resources_reachable",
+        "1 if the kubelet's pod-resources API answered the last request, else 0.",
+    )
+    AGENT_API_REACHABLE = Entry(
+        "gauge",
+        "agent",
+        "cotenant_agent_api_reachable",
+        "1 if the API server answered the last request, else 0.",
+    )
+    AGENT_SURVEY_AGE = Entry(
+        "gauge", "agent", "cotenant_agent_survey_age_seconds", "Time since the agent last read the GPUs."
+    )
+    AGENT_PUBLISHES = Entry(
+        "counter",
+        "agent",
+        "cotenant_agent_publishes_total",
+        "How often the agent wrote the node's GPUs to the API server.",
+    )
+    LEADER = Entry(
+        "gauge",
+        "server",
+        "cotenant_leader",
+        "1 if this server is the leader and its ledger is complete, else 0.",
+    )
+    CHARGED_PODS = Entry(
+        "gauge", "server", "cotenant_charged_pods", "Pods whose grant is in this server's ledger."
+    )
+    PENDING_PODS = Entry("gauge", "server", "cotenant_scheduler_pending_pods", "Pods that wait in line.")
+    EVICTIONS = Entry(
+        "counter",
+        "server",
+        "cotenant_scheduler_evictions_total",
+        "Pods that this server evicted to make room for one of higher priority. kube-scheduler's own "
+        "evictions are not counted.",
+    )
+    DECISION_SECONDS = Entry(
+        "histogram",
+        "server",
+        "cotenant_scheduler_decision_seconds",
+        "Time to answer kube-scheduler, by verb (filter, prioritize, preempt, bind).",
+        ("verb",),
+        (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+    )
+    WEBHOOK_REQUESTS = Entry(
+        "counter",
+        "server",
+        "cotenant_webhook_requests_total",
+        "Requests of the API server to the webhook, by result.",
+        ("result",),
+    )
+    WEBHOOK_SECONDS = Entry(
+        "histogram",
+        "server",
+        "cotenant_webhook_seconds",
+        "Time to review one pod in the webhook.",
+        buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0),
+    )
