@@ -89,7 +89,10 @@ def node_json(name: str, *cards: int, outside: dict[int, int] | None = None, **a
             "resourceVersion": "1",
             "annotations": {names.GPUS: write_gpus(told)},
         },
-        "status": {"allocatable": {"cpu": "64", "pods": "110", MEMORY: f"{sum(cards)}Gi", **allocatable}},
+        "status": {
+            "allocatable": {"cpu": "64", "pods": "110", MEMORY: f"{sum(cards)}Gi", **allocatable},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
@@ -315,6 +318,7 @@ class World:
             self.api,  # type: ignore[arg-type]
             self.cluster,
             self.api.pods,
+            self.api.nodes,
             self.dialects,
             self.teller,
             self.line_settings,

@@ -13,7 +13,7 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.kube.extender.deciding import BAD_DEMAND, BEING_BOUND
 from cotenant.kube.extender.messages import Args, MetaPod, MetaVictims, PreemptArgs
-from cotenant.kube.extender.reasons import REASONS
+from cotenant.kube.scheduling.reasons import REASONS
 from cotenant.kube.scheduling.scan import Verdict
 
 

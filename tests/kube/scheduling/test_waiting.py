@@ -25,7 +25,7 @@ def waiting(
     if only is not None:
         eligible = np.zeros(8, np.bool_)
         eligible[only] = True
-    return Waiting(uid, asked, priority, since, eligible)
+    return Waiting(uid, asked, priority, since, eligible, created=since)
 
 
 def at(cluster: ClusterLedger, now: float, *line: Waiting, gained: list[str] | None = None) -> Served:

@@ -133,7 +133,7 @@ class Binder:
         cluster.release(meta.uid)
         grant = place_pod(cluster, node, meta.uid, demand.slots)
         if grant is None:
-            self.line.add(pod, tuple(slot.demand for slot in demand.slots))
+            self.line.add(pod, demand.demands)
             raise NoRoom(f"no room on the GPUs of {node} any more")
         gpus = {gpu.uuid: gpu for gpu in cluster.ledger(node).gpus}
         annotations = bind_annotations(demand.slots, grant, gpus, self.wall_ns(), self.dialects)

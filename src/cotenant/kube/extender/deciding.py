@@ -11,12 +11,12 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
-from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.requests import fits_otherwise
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.ranking import scores
+from cotenant.kube.scheduling.reasons import REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.victims import Candidate, victims
 
@@ -102,7 +102,7 @@ class Decider:
         """kube-scheduler asks about one pod several times in a row."""
         state = pod.metadata.uid, pod.metadata.resource_version
         if not all(state) or state != self._asked[0]:
-            self._asked = state, tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+            self._asked = state, demand_of(pod, self.dialects).demands
         return self._asked[1]
 
     def _victims(

@@ -1,16 +1,19 @@
-"""The ledger of a server, as JSON, for whoever compares it with what the API server says.
+"""Shows a server's ledger and line as JSON, to compare them with what the API server says.
 
-By UIDs: who may know what they are called reads that elsewhere.
+Pods are named by UID only: who may know their names reads them from the API server.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
 
-def state(cluster: ClusterLedger, *, leads: bool) -> bytes:
+def state(cluster: ClusterLedger, line: Sequence[str] = (), *, leads: bool) -> bytes:
+    """Encodes who is charged for what, which cards are held for whom, and who is in line, the head first."""
     charged = {}
     for uid, (node, grant) in cluster.pods.items():
         gpus: dict[str, int] = {}
@@ -19,4 +22,4 @@ def state(cluster: ClusterLedger, *, leads: bool) -> bytes:
                 gpus[share.uuid] = gpus.get(share.uuid, 0) + share.memory
         charged[uid] = {"node": node, "gpus": gpus}
     holds = {uid: {"node": node, "gpus": cards} for uid, (node, cards) in cluster.holds().items()}
-    return msgspec.json.encode({"leads": leads, "charged": charged, "holds": holds})
+    return msgspec.json.encode({"leads": leads, "charged": charged, "holds": holds, "line": line})

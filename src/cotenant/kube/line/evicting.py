@@ -22,8 +22,9 @@ from cotenant.kube.api.errors import Conflict, KubeError, NotFound
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.events import EventRecorder
-from cotenant.kube.line.keeper import LineKeeper, Place, is_unschedulable
+from cotenant.kube.line.keeper import LineKeeper, Place
 from cotenant.kube.line.room_finder import RoomFinder
+from cotenant.kube.pods.unschedulable import is_unschedulable
 from cotenant.kube.scheduling.eligible import no_wider
 from cotenant.kube.scheduling.opening import Opening
 from cotenant.kube.scheduling.tenants import LEAVES, STAYS

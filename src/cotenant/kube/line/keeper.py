@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -22,21 +21,22 @@ from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import Conflict, KubeError, NotFound
-from cotenant.kube.api.objects import Condition, Pod
+from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.api.store import Change, Store
 from cotenant.kube.events import EventRecorder
-from cotenant.kube.extender.reasons import REASONS
+from cotenant.kube.line.membership import is_in_line, is_kept_by_others, rows_that_take_pods, waited, waiting
 from cotenant.kube.line.settings import LineSettings
-from cotenant.kube.pods.demand import demand_of, has_ended
+from cotenant.kube.pods.demand import demand_of
+from cotenant.kube.pods.unschedulable import created_at, may_be_bound, unschedulable_message
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.eligible import only, rows_of
+from cotenant.kube.scheduling.eligible import Eligible, only, rows_of
 from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.recent_room import RecentRoom
 from cotenant.kube.scheduling.scan import Verdict, scan
-from cotenant.kube.scheduling.waiting import Waiting, order, serve
+from cotenant.kube.scheduling.waiting import Waiting, behind, order, serve
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,6 @@ AT_ONCE = 16
 """Calls under way at a time."""
 LONGEST_PAUSE = 60.0
 """Between calls to one pod that fits by us and is not bound: something else keeps it."""
-_BY_NODE = re.compile(r"0/\d+ nodes are available: ")
-"""How kube-scheduler begins; other schedulers may say what they like."""
 
 
 @dataclass
@@ -60,8 +58,8 @@ class Place:
 
     pod: Pod
     waiting: Waiting
-    refused: float
-    """By the clock, when it was last."""
+    refused: float = float("-inf")
+    """By the clock, when our extender refused it last; minus infinity if kube-scheduler has not asked us."""
     calls: int = 0
     """Since then."""
     called: float = float("-inf")
@@ -82,6 +80,7 @@ class LineKeeper:
     client: Client
     cluster: ClusterLedger
     pods: Store[Pod]
+    nodes: Store[Node]
     dialects: Dialects
     teller: EventRecorder
     settings: LineSettings = field(default_factory=LineSettings)
@@ -98,6 +97,8 @@ class LineKeeper:
     _gained: RecentRoom = field(init=False, repr=False)
     _swept: float = field(default=float("-inf"), init=False)
     _served: float = field(default=float("-inf"), init=False)
+    _open: tuple[float, Eligible] = field(default=(float("-inf"), None), init=False, repr=False)
+    """Until when, and which nodes take pods."""
 
     def __post_init__(self) -> None:
         self._gained = RecentRoom(self.cluster, LINGER)
@@ -109,17 +110,20 @@ class LineKeeper:
         """It was refused on these nodes; on others it may never be put."""
         uid = pod.metadata.uid
         known = self.pods.get(uid)
-        if known is not None and not _waits(known):
-            return  # whoever asks has not heard of it yet
+        if known is not None and not may_be_bound(known):
+            return  # the scheduler that asks has not seen the change yet
         now, place = self.clock(), self._places.get(uid)
         since, eligible, called, left = now, only(self.cluster, rows), float("-inf"), float("-inf")
         if place is not None:
             since, left = place.waiting.since, place.left
             if rows is None:
                 eligible, called = place.waiting.eligible, place.called
-        waiting = Waiting(uid, demands, pod.spec.priority, since, eligible, self._created(pod))
-        self._places[uid] = Place(known or pod, waiting, now, called=called, left=left)
-        self._explain(uid)
+        member = waiting(pod, demands, since, eligible, self.wall())
+        self._set(Place(known or pod, member, now, called=called, left=left))
+
+    def _set(self, place: Place) -> None:
+        self._places[place.waiting.uid] = place
+        self._explain(place.waiting.uid)
 
     def refuse(self, pod: Pod, why_: str) -> None:
         """It can never be served; it is told so and does not wait in line."""
@@ -138,6 +142,10 @@ class LineKeeper:
     def places(self) -> list[Place]:
         """All that wait, the head first."""
         return [self._places[waiting.uid] for waiting in self._order()]
+
+    def uids(self) -> list[str]:
+        """Lists the pods in line, the head first."""
+        return [waiting.uid for waiting in self._order()]
 
     def press(self, uid: str, node: str, cards: tuple[str, ...], behind: Collection[str]) -> None:
         """Hold these cards for it until it has them or `relent` is called; what is held there for those
@@ -166,26 +174,25 @@ class LineKeeper:
 
     def place_of(self, uid: str) -> int | None:
         """1 is the head; None if it does not wait."""
-        line = [waiting.uid for waiting in self._order()]
+        line = self.uids()
         return line.index(uid) + 1 if uid in line else None
 
     def behind(self, pod: Pod) -> tuple[str, ...]:
         """Those who come after it, whether or not it waits itself: what is held for them gives way to it."""
-        own = -pod.spec.priority, self._created(pod), pod.metadata.uid
-        after = ((-each.priority, each.created, each.uid) for each in self._order())
-        return tuple(key[2] for key in after if key > own)
+        line = (place.waiting for place in self._places.values())
+        return behind(line, pod.spec.priority, created_at(pod, self.wall()), pod.metadata.uid)
 
     def on_pod(self, change: Change[Pod]) -> None:
         """From the store: who need not wait any more, and who waits though we never refused it."""
         pod, uid = change.object, change.object.metadata.uid
-        if change.kind == "deleted" or not _waits(pod) or self._turned_away(change):
+        if change.kind == "deleted" or not may_be_bound(pod) or self._leaves_line(change):
             self.forget(uid)
         elif uid in self._places:
             place = self._places[uid]
             place.pod = pod
             if _asks_anew(change):
                 self._put(pod)
-        elif is_unschedulable(pod) and not self._something_else_keeps(pod):
+        elif is_in_line(pod, self.dialects):
             self._put(pod)
         self.moved()
 
@@ -194,8 +201,9 @@ class LineKeeper:
         self._places.clear()
         self.pressing.clear()
         self._hold({})
+        self._open = float("-inf"), None
         for pod in self.pods:
-            if _waits(pod) and is_unschedulable(pod) and not self._something_else_keeps(pod):
+            if is_in_line(pod, self.dialects):
                 self._put(pod)
         self._swept = float("-inf")
         self.moved()
@@ -291,24 +299,17 @@ class LineKeeper:
         except KubeError as error:
             log.warning("calling %s/%s: %s", meta.namespace, meta.name, error)
 
-    def _turned_away(self, change: Change[Pod]) -> bool:
-        """kube-scheduler has just said so; what it said before may be older than our own refusal."""
-        news = change.before is None or _said(change.before) != _said(change.object)
-        return news and self._something_else_keeps(change.object)
-
-    def _something_else_keeps(self, pod: Pod) -> bool:
-        """By kube-scheduler's word, node by node: CPU, a node selector, a volume; and GPUs on none of them.
-
-        Room on cards is not what it waits for, so none is kept for it.
+    def _leaves_line(self, change: Change[Pod]) -> bool:
+        """Reports whether kube-scheduler has just given other reasons than GPUs. What it said before may be
+        older than our own refusal.
         """
-        said = _said(pod)
-        return _BY_NODE.match(said) is not None and not any(
-            word in said for word in (*REASONS.values(), *self.dialects.resources)
-        )
+        before, pod = change.before, change.object
+        is_new = before is None or unschedulable_message(before) != unschedulable_message(pod)
+        return is_new and is_kept_by_others(pod, self.dialects)
 
     def _put(self, pod: Pod) -> None:
         try:
-            demands = tuple(slot.demand for slot in demand_of(pod, self.dialects).slots)
+            demands = demand_of(pod, self.dialects).demands
         except BadInput as error:
             self.refuse(pod, str(error))
             return
@@ -316,11 +317,20 @@ class LineKeeper:
         if not demands:
             return
         if place is None:
-            self.add(pod, demands)
+            since = self.clock() - waited(pod, self.wall())
+            self._set(Place(pod, waiting(pod, demands, since, self._open_rows(), self.wall())))
         else:
-            # Whoever stays away does so, whatever its author writes, until kube-scheduler asks about it.
+            # A pod that stays away does so, whatever its author writes, until kube-scheduler asks about it.
             place.waiting = replace(place.waiting, demands=demands)
             self._explain(pod.metadata.uid)
+
+    def _open_rows(self) -> Eligible:
+        """Returns the nodes that take pods, worked out at most once in a TICK: nodes may be thousands."""
+        now, (until, rows) = self.clock(), self._open
+        if now >= until:
+            rows = rows_that_take_pods(self.cluster, self.nodes)
+            self._open = now + TICK, rows
+        return rows
 
     def _explain(self, uid: str) -> None:
         if self.leading():
@@ -333,32 +343,6 @@ class LineKeeper:
 
     def _order(self) -> list[Waiting]:
         return order(place.waiting for place in self._places.values())
-
-    def _created(self, pod: Pod) -> float:
-        created = pod.metadata.creation_timestamp
-        return created.timestamp() if created else self.wall()
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """kube-scheduler has tried it, in vain; a gated pod has another reason there."""
-    return _verdict(pod) is not None
-
-
-def _said(pod: Pod) -> str:
-    """Why, in the scheduler's words."""
-    verdict = _verdict(pod)
-    return "" if verdict is None else verdict.message
-
-
-def _verdict(pod: Pod) -> Condition | None:
-    for each in pod.status.conditions:
-        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
-            return each
-    return None
-
-
-def _waits(pod: Pod) -> bool:
-    return not (pod.spec.node_name or has_ended(pod) or pod.metadata.deletion_timestamp is not None)
 
 
 def _asks_anew(change: Change[Pod]) -> bool:

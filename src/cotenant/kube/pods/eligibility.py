@@ -1,5 +1,6 @@
-"""Why kube-scheduler may not put a pod on a node, GPUs aside, as far as the node's own state and the pod's
-wishes tell: not Ready, cordoned, tainted, not selected.
+"""Finds why a pod may not be placed on a node, GPUs aside: not Ready, cordoned, tainted, not selected.
+
+Only the node's own state and the pod's spec are looked at.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Toleration(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod's wishes about nodes; part of its spec."""
+    """The part of a pod's spec that says on which nodes it may be placed."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -36,7 +37,7 @@ class Placement(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def terms(self) -> Sequence[Mapping[str, Any]] | None:
-        """Of its required node affinity: any of them will do; None if it has none."""
+        """The terms of its required node affinity, one must match; None if it has none."""
         node = (self.affinity or {}).get("nodeAffinity") or {}
         required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
         return None if required is None else required.get("nodeSelectorTerms") or ()
@@ -47,28 +48,21 @@ ANYWHERE = Placement()
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One reason why a node is not for this pod."""
+    """One reason why a pod may not be placed on a node."""
 
     kind: str
     """Stable, for scripts: `not-ready`, `cordoned`, `tainted`, `not-selected`."""
     found: str
-    """Goes on after the node's name: `is cordoned`."""
+    """Continues a sentence after the node's name: `is cordoned`."""
     step: str
 
 
 def obstacle(placement: Placement, node: Node) -> Obstacle | None:
-    """The first that there is, the node's own state before the pod's wishes."""
+    """Returns the first obstacle or None: the node's own state before the pod's spec."""
     name = node.metadata.name
-    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
-    if ready is None or ready.status != "True":
-        why = _why(ready)
-        return Obstacle(
-            "not-ready",
-            f"is not Ready{why}",
-            f"kubectl describe node {name}; it is served again once it is Ready",
-        )
-    if node.spec.unschedulable:
-        return Obstacle("cordoned", "is cordoned", f"kubectl uncordon {name}, when its work there is done")
+    closed = _closed(node)
+    if closed is not None:
+        return closed
     for taint in node.spec.taints:
         if taint.effect != "PreferNoSchedule" and not any(
             each.tolerates(taint) for each in placement.tolerations
@@ -81,6 +75,25 @@ def obstacle(placement: Placement, node: Node) -> Obstacle | None:
                 f"kubectl taint node {name} {taint.key}:{taint.effect}-",
             )
     return _not_selected(placement, node)
+
+
+def takes_pods(node: Node) -> bool:
+    """Reports whether the node is Ready and not cordoned; most pods tolerate neither."""
+    return _closed(node) is None
+
+
+def _closed(node: Node) -> Obstacle | None:
+    name = node.metadata.name
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        return Obstacle(
+            "not-ready",
+            f"is not Ready{_why(ready)}",
+            f"kubectl describe node {name}; it is served again once it is Ready",
+        )
+    if node.spec.unschedulable:
+        return Obstacle("cordoned", "is cordoned", f"kubectl uncordon {name}, when its work there is done")
+    return None
 
 
 def _why(ready: Condition | None) -> str:

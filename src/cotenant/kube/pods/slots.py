@@ -48,6 +48,11 @@ class PodDemand:
     """Whether its limits are to be observed, warned of or enforced; None: the namespace decides."""
 
     @property
+    def demands(self) -> tuple[Demand, ...]:
+        """The demand of each slot."""
+        return tuple(slot.demand for slot in self.slots)
+
+    @property
     def memory(self) -> int:
         """Bytes that it is charged on shared cards."""
         return sum(slot.demand.per_card(0) * slot.demand.gpus for slot in self.slots if slot.demand.memory)

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cotenant.core.demand import Demand
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.eligible import Eligible
 from cotenant.kube.scheduling.line_round import Asking, LineRound
 from cotenant.kube.scheduling.matrix import Rows
 
@@ -27,8 +25,7 @@ class Waiting:
     priority: int
     since: float
     """Since when it waits, on the clock of `now`: its patience counts from here."""
-    eligible: NDArray[np.bool_] | None = None
-    """By row: whether it may go there, GPUs aside. None, and rows beyond the end: it may."""
+    eligible: Eligible = None
     created: float = 0.0
     """Unix time: among equals the older pod comes first."""
 
@@ -48,8 +45,20 @@ class Served:
 
 
 def order(line: Iterable[Waiting]) -> list[Waiting]:
-    """Higher priority first, then the older one, then by UID so that all agree."""
-    return sorted(line, key=lambda waiting: (-waiting.priority, waiting.created, waiting.since, waiting.uid))
+    """Sorts by priority, the highest first, then by age, then by UID. All three are in the API: everybody
+    who asks finds the same order.
+    """
+    return sorted(line, key=_position)
+
+
+def behind(line: Iterable[Waiting], priority: int, created: float, uid: str) -> tuple[str, ...]:
+    """Returns the UIDs of those who come after such a pod, in order, whether or not it waits itself."""
+    own = -priority, created, uid
+    return tuple(each.uid for each in order(line) if _position(each) > own)
+
+
+def _position(waiting: Waiting) -> tuple[int, float, str]:
+    return -waiting.priority, waiting.created, waiting.uid
 
 
 def serve(

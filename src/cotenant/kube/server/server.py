@@ -110,6 +110,7 @@ class Server:
             client,
             self.cluster,
             self.pods.store,
+            self.nodes.store,
             dialects,
             self.teller,
             settings.line,
@@ -185,7 +186,7 @@ class Server:
 
     async def _show_state(self, _: web.Request) -> web.Response:
         """For whoever compares the ledger with the grants that the API server knows."""
-        body = state(self.cluster, leads=self.not_ready() is None)
+        body = state(self.cluster, self.line.uids(), leads=self.not_ready() is None)
         return web.Response(body=body, content_type="application/json")
 
     def _mutual(self) -> ssl.SSLContext:

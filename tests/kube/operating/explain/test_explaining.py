@@ -94,6 +94,19 @@ def test_the_line_goes_by_priority_and_then_by_age():
     assert said.sentence.endswith("waiting, 3rd in line")
 
 
+def test_a_pod_that_cpu_keeps_is_not_in_line():
+    no_cpu = "0/1 nodes are available: 1 Insufficient cpu."
+    others = [pod("full", 78 * GI, on="n1"), pod("other", 10 * GI, age=50, waits=REFUSED)]
+    kept = pod("kept", 4 * GI, age=500, waits=no_cpu)
+    said = explained(kept, [node("n1", [80 * GI])], others)
+    assert said.reason == "not-the-gpus"
+    assert said.sentence == f"kube-scheduler has another reason: {no_cpu}"
+    assert (said.data["place"], said.data["line"]) == (None, 1)
+    assert dict(said.sections)["line"][0].startswith("not in line, for 8m: ")
+    said = explained(pod("me", 10 * GI, age=20, waits=REFUSED), [node("n1", [80 * GI])], [*others, kept])
+    assert (said.data["place"], said.data["line"]) == (2, 2), "nor is it ahead of anybody"
+
+
 def test_the_model_is_not_there():
     wishes = {names.GPU_MODEL: "H100"}
     said = explained(pod("m", 4 * GI, annotations=wishes, waits=REFUSED), [node("n1", [80 * GI])])

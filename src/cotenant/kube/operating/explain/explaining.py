@@ -6,12 +6,12 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.dialects.nvidia import CARDS
 from cotenant.kube.api.objects import Container, Pod
-from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.operating.explain.bound_pod import explain_bound
 from cotenant.kube.operating.explain.case import Case
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.waiting_pod import explain_waiting
 from cotenant.kube.pods.demand import demand_of, has_ended
+from cotenant.kube.scheduling.reasons import names_our_reason
 
 
 def explain_pod(case: Case) -> Explanation:
@@ -56,7 +56,7 @@ def _unbound(case: Case) -> Explanation:
             f"its scheduling gates keep every scheduler from it: {gates}",
             "whoever set a gate takes it off; it is in line from then on",
         )
-    asked_us = any(reason in case.scheduler_says for reason in REASONS.values())
+    asked_us = names_our_reason(case.scheduler_says)
     if scheduler != own and not asked_us:
         return Explanation(
             case.target,

@@ -1,7 +1,7 @@
-"""The cluster's line as the API shows it: who waits, in which order, and what is held for whom.
+"""Rebuilds the cluster's line from the API: which pods wait, in which order, and which cards are held.
 
-The line itself is in the memory of the server that leads. It is made of the same pods by the same rules, so
-what comes out here is the same but for moments.
+The line itself is in the memory of the server that leads. Both are made of the same pods by the same rule
+(`kube.line.membership`), so they are the same list but for moments.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.line.membership import is_in_line, rows_that_take_pods, waited, waiting
 from cotenant.kube.nodes.gpus import GpusUnreadable, gpus_of_node
 from cotenant.kube.operating.status.census import readable_grant
-from cotenant.kube.pods.demand import demand_of, has_ended
+from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
+from cotenant.kube.pods.unschedulable import is_unschedulable, may_be_bound
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import only
 from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
@@ -33,16 +35,16 @@ class LineView:
     pods: dict[str, Pod]
     """Those in the line, by UID."""
 
-    def place(self, uid: str) -> int:
-        """1 is the head."""
-        return next(at for at, waiting in enumerate(self.line, start=1) if waiting.uid == uid)
+    def place(self, uid: str) -> int | None:
+        """Returns its place, 1 for the head; None if it is not in line."""
+        return next((at for at, each in enumerate(self.line, start=1) if each.uid == uid), None)
 
     def name(self, uid: str) -> str:
         meta = self.pods[uid].metadata
         return f"{meta.namespace}/{meta.name}"
 
     def holder_of(self, node: str, card: str) -> str | None:
-        """For whom the card is held: UID."""
+        """Returns the UID of the pod for which the card is held."""
         return next(
             (uid for uid, (where, cards) in self.served.holds.items() if where == node and card in cards),
             None,
@@ -50,7 +52,7 @@ class LineView:
 
 
 def ledger_of_cluster(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterLedger:
-    """The ledger as a server would make it at its start."""
+    """Builds the ledger as a server does at its start."""
     cluster = ClusterLedger()
     for node in nodes:
         try:
@@ -73,70 +75,35 @@ def view_line(
     asked: Pod | None = None,
     placement: Placement = ANYWHERE,
 ) -> LineView:
-    """`asked` is in it even if no scheduler has refused it yet, and goes where its `placement` allows. Of the
-    others only this is known: nobody goes to a node that is cordoned or not Ready.
+    """Builds the line that a server with these nodes and pods would serve.
+
+    `asked` is counted in before a scheduler has tried it, and goes where its `placement` allows. For the
+    others only the state of the nodes is looked at (see `membership`).
     """
     cluster = ledger_of_cluster(nodes, pods)
     own = asked.metadata.uid if asked is not None else None
-    there = {pod.metadata.uid: pod for pod in pods if is_unschedulable(pod) or pod.metadata.uid == own}
-    usable = [node.metadata.name for node in nodes if not _is_closed(node)]
-    wished = [node.metadata.name for node in nodes if obstacle(placement, node) is None]
-    anybody, chosen = only(cluster, cluster.rows(usable)), only(cluster, cluster.rows(wished))
-    waiting = [
-        Waiting(
-            uid,
-            demands,
-            pod.spec.priority,
-            since=_refused_at(pod, _created(pod, now)),
-            eligible=chosen if uid == own else anybody,
-            created=_created(pod, now),
-        )
-        for uid, pod in there.items()
-        if waits(pod) and (demands := demands_of(pod, settings.dialects))
-    ]
-    served = serve(cluster, waiting, now, settings.line.patience)
+    anybody = rows_that_take_pods(cluster, nodes)
+    chosen = only(cluster, cluster.rows([n.metadata.name for n in nodes if obstacle(placement, n) is None]))
+    there, line = dict[str, Pod](), list[Waiting]()
+    for pod in pods:
+        uid = pod.metadata.uid
+        untried = uid == own and may_be_bound(pod) and not is_unschedulable(pod)
+        if not (untried or is_in_line(pod, settings.dialects)):
+            continue
+        demands = demands_of(pod, settings.dialects)
+        if demands:
+            there[uid] = pod
+            since = now - waited(pod, now)
+            line.append(waiting(pod, demands, since, chosen if uid == own else anybody, now))
+    served = serve(cluster, line, now, settings.line.patience)
     for uid, (node, cards) in served.holds.items():
         cluster.hold(uid, node, cards)
-    return LineView(cluster, tuple(order(waiting)), served, there)
-
-
-def _is_closed(node: Node) -> bool:
-    found = obstacle(ANYWHERE, node)
-    return found is not None and found.kind in {"not-ready", "cordoned"}
-
-
-def _created(pod: Pod, now: float) -> float:
-    created = pod.metadata.creation_timestamp
-    return created.timestamp() if created is not None else now
-
-
-def _refused_at(pod: Pod, made: float) -> float:
-    """From then on its patience counts; a server that took over later counts from when it did."""
-    at = (each.last_transition_time for each in pod.status.conditions if each.type == "PodScheduled")
-    return max((moment.timestamp() for moment in at if moment is not None), default=made)
+    return LineView(cluster, tuple(order(line)), served, there)
 
 
 def demands_of(pod: Pod, dialects: Dialects) -> tuple[Demand, ...]:
-    """None if it asks for no GPU, or for something that makes no sense."""
+    """Returns the pod's demands; empty if it asks for no GPU, or its demand is not valid."""
     try:
-        return tuple(slot.demand for slot in demand_of(pod, dialects).slots)
+        return demand_of(pod, dialects).demands
     except BadInput:
         return ()
-
-
-def waits(pod: Pod) -> bool:
-    """Whether it could be bound at all."""
-    return not (
-        pod.spec.node_name
-        or has_ended(pod)
-        or pod.metadata.deletion_timestamp is not None
-        or pod.spec.scheduling_gates
-    )
-
-
-def is_unschedulable(pod: Pod) -> bool:
-    """A scheduler has tried it, in vain."""
-    return any(
-        each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable"
-        for each in pod.status.conditions
-    )

@@ -1,4 +1,4 @@
-"""Why a pod waits: node by node and card by card, its place in line, and what would make it fit."""
+"""Explains why a pod waits: node by node and card by card, its place in line, and what would make it fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Node
-from cotenant.kube.extender.reasons import REASONS
 from cotenant.kube.operating.explain.case import Case, duration
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.line_view import LineView, demands_of, view_line
@@ -21,8 +20,11 @@ from cotenant.kube.operating.explain.openings import openings
 from cotenant.kube.operating.status.census import CardSeen, NodeSeen, census
 from cotenant.kube.operating.status.inspect_table import remarks
 from cotenant.kube.pods.eligibility import Obstacle, obstacle
+from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.reasons import names_our_reason
 from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.waiting import behind
 
 MOST_NODES = 20
 """Nodes that are listed for people; JSON has them all."""
@@ -101,7 +103,6 @@ class _Waiting:
 
     def explanation(self) -> Explanation:
         reason, sentence, step = self._reason()
-        line = f"{ordinal(self.place)} of {len(self.view.line)} in line"
         shown = sorted(self.findings, key=self._hope)[:MOST_NODES]
         listed = [
             text for each in shown for text in (each.sentence, *(f"    {card}" for card in each.cards()))
@@ -116,7 +117,7 @@ class _Waiting:
             step,
             (
                 ("it would fit", self.openings),
-                ("line", (f"{line}, for {duration(self.case.waited)}", *self._ahead())),
+                ("line", (self._line(), *self._ahead())),
                 ("nodes", tuple(listed)),
                 ("kube-scheduler says", (self.case.scheduler_says,) if self.case.scheduler_says else ()),
                 ("newest warning", (self.case.warning,) if self.case.warning else ()),
@@ -131,6 +132,12 @@ class _Waiting:
                 "warning": self.case.warning,
             },
         )
+
+    def _line(self) -> str:
+        waited_ = duration(self.case.waited)
+        if self.place is None:
+            return f"not in line, for {waited_}: it does not wait for GPUs, so no card is held for it"
+        return f"{ordinal(self.place)} of {len(self.view.line)} in line, for {waited_}"
 
     def _ahead(self) -> tuple[str, ...]:
         told = []
@@ -187,8 +194,9 @@ class _Waiting:
     @cached_property
     def openings(self) -> tuple[str, ...]:
         allowed = [each.node for each in self._allowed if each.verdict in {Verdict.NO_ROOM, Verdict.HELD}]
-        behind = [waiting.uid for waiting in self.view.line[self.place :]]
-        return openings(self.view.cluster, self.uid, self.demands, allowed, self.case.pods, behind)
+        pod = self.case.pod
+        after = behind(self.view.line, pod.spec.priority, created_at(pod, self.case.now), pod.metadata.uid)
+        return openings(self.view.cluster, self.uid, self.demands, allowed, self.case.pods, after)
 
     def _reason(self, *, brief: bool = False) -> tuple[str, str, str]:
         """Stable word, sentence, next step."""
@@ -208,14 +216,19 @@ class _Waiting:
                 "change the demand and create the pod anew: as it is it waits in vain",
             )
         allowed = {each.verdict for each in self._allowed}
+        if self.place is None and self._allowed:
+            return self._kept_by_others()
         if Verdict.FITS in allowed:
             return self._fits()
         if Verdict.HELD in allowed:
             return self._held()
         if Verdict.NO_ROOM in allowed:
-            where = f"waiting, {ordinal(self.place)} in line"
-            return "no-room", f"{self._why(self._allowed)}: {where}", "" if brief else self._wait()
+            sentence = f"{self._why(self._allowed)}: {self._waiting_at()}"
+            return "no-room", sentence, "" if brief else self._wait()
         return self._blocked()
+
+    def _waiting_at(self) -> str:
+        return f"waiting, {ordinal(self.place or 1)} in line"
 
     def _why(self, findings: Sequence[NodeFinding] | None = None) -> str:
         nodes = [each.name for each in (self.findings if findings is None else findings)]
@@ -241,7 +254,7 @@ class _Waiting:
         asked = self._why(self._allowed).partition(" asked,")[0]
         sentence = (
             f"{asked} asked, {gpu} of {finding.name} has room but is held for {self._line_name(holder)}: "
-            f"waiting, {ordinal(self.place)} in line"
+            f"{self._waiting_at()}"
         )
         first = self.view.pods[holder].metadata
         step = (
@@ -263,7 +276,7 @@ class _Waiting:
 
     def _line_name(self, uid: str) -> str:
         waiting = next(each for each in self.view.line if each.uid == uid)
-        place, waited = ordinal(self.view.place(uid)), duration(self.case.now - waiting.since)
+        place, waited = ordinal(self.view.place(uid) or 1), duration(self.case.now - waiting.since)
         return f"{self.view.name(uid)}, {place} in line, which has waited {waited}"
 
     def _fits(self) -> tuple[str, str, str]:
@@ -277,15 +290,11 @@ class _Waiting:
             )
             return (
                 "ahead",
-                f"the room on {node} goes to {first}, ahead of it: waiting, {ordinal(self.place)} in line",
+                f"the room on {node} goes to {first}, ahead of it: {self._waiting_at()}",
                 "wait: it is placed as soon as there is room for it too",
             )
-        if says and not any(reason in says for reason in REASONS.values()):
-            return (
-                "not-the-gpus",
-                f"there is room on the GPUs of {node}, and kube-scheduler has another reason: {says}",
-                self._other_reason(says),
-            )
+        if says and not names_our_reason(says):
+            return self._kept_by_others()
         if not says and self.case.waited > SOON:
             waited = duration(self.case.waited)
             return (
@@ -294,6 +303,14 @@ class _Waiting:
                 f"see whether a scheduler of the name {scheduler} runs: cotenant doctor --cluster",
             )
         return "being-placed", f"there is room on {node}: it is about to be placed", "look again in a moment"
+
+    def _kept_by_others(self) -> tuple[str, str, str]:
+        """kube-scheduler's reasons are not the room on GPUs."""
+        says = self.case.scheduler_says
+        roomy = next((each.name for each in self._allowed if each.verdict is Verdict.FITS), None)
+        room = f"there is room on the GPUs of {roomy}, and " if roomy else ""
+        sentence = f"{room}kube-scheduler has another reason: {says}"
+        return "not-the-gpus", sentence, self._other_reason(says)
 
     def _other_reason(self, says: str) -> str:
         if names.GPU_SLOT in says:

@@ -1,4 +1,8 @@
-"""What kube-scheduler is told, and shows to people, of a node where a pod has no room on the cards."""
+"""Gives kube-scheduler a reason for each node on which a pod does not fit the GPUs; it shows them to people.
+
+The texts are constant and contain no figures: kube-scheduler tries a pod again at once whenever a reason
+changes. Figures are in the pod's events.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +17,8 @@ REASONS: Mapping[Verdict, str] = {
     Verdict.NO_ROOM: "no room on the GPUs",
     Verdict.HELD: "room on the GPUs is held for a pod ahead in the line",
 }
-"""Constant, without figures: kube-scheduler tries again at once whenever a reason changes. Figures are in the
-pod's events."""
+
+
+def names_our_reason(message: str) -> bool:
+    """Reports whether a scheduler's message repeats an answer of our extender."""
+    return any(reason in message for reason in REASONS.values())
