@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from cotenant.kube.admission.configuration import NAME
 from cotenant.kube.admission.serving import webhook_app, webhook_runner
@@ -26,6 +25,8 @@ from cotenant.kube.api.auth import kubeconfig
 from cotenant.kube.api.client import Client
 from cotenant.kube.certificates.keeper import CertificateKeeper, KeeperTimes
 from cotenant.kube.settings import Settings
+from cotenant.observe.endpoints import endpoints
+from cotenant.observe.exposition import Registry, text_of
 
 
 async def main(how: dict[str, Any]) -> None:
@@ -34,8 +35,17 @@ async def main(how: dict[str, Any]) -> None:
         keeper = CertificateKeeper(client, settings, NAME, KeeperTimes(**how.get("times", {})))
         if "dies_at" in how:
             die(keeper, *how["dies_at"])
-        registry = CollectorRegistry()
-        app = webhook_app(settings, settings.dialects, registry, {"certificates": lambda: keeper.ready})
+        registry = Registry()
+
+        async def metrics() -> bytes:
+            return text_of(registry)
+
+        routes = endpoints(
+            ready=lambda: {"certificates": None if keeper.ready else "there is none yet"},
+            metrics=metrics,
+            state=metrics,
+        )
+        app = webhook_app(settings, settings.dialects, registry, routes)
         app.router.add_post("/label", label)
         app.on_response_prepare.append(close)
         runner = webhook_runner(app)

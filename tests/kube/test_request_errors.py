@@ -108,7 +108,7 @@ async def test_a_failure_of_ours_keeps_its_traceback(port: int, caplog: pytest.L
 
 async def test_the_webhook_says_so_and_counts_it() -> None:
     registry = CollectorRegistry()
-    app = webhook_app(Settings(), Dialects(), registry, {})
+    app = webhook_app(Settings(), Dialects(), registry)
     async for port in listening(webhook_runner(app)):
         status, said = await send(port, "/mutate", REVIEW, *NOT_PACKED)
     assert (status, said.startswith(b"body: it cannot be read")) == (400, True)

@@ -39,17 +39,16 @@ class Served:
         return self.registry.get_sample_value(name, {"result": result}) or 0.0
 
 
-@pytest.fixture
-def checks() -> dict[str, bool]:
-    return {"certificates": False}
-
-
 @pytest_asyncio.fixture
-async def served(checks: dict[str, bool]) -> Any:
+async def served() -> Any:
     registry = CollectorRegistry()
-    app = webhook_app(SETTINGS, Dialects(), registry, {name: lambda n=name: checks[n] for name in checks})
+    app = webhook_app(SETTINGS, Dialects(), registry, [web.get("/healthz", alive)])
     async with TestClient(TestServer(app)) as client:
         yield Served(client, registry)
+
+
+async def alive(_: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
 
 
 async def test_a_review_is_answered_and_counted(served: Served) -> None:
@@ -101,19 +100,8 @@ async def test_a_mistake_of_ours_is_told_and_does_not_end_the_server(
     assert answer.status == 200
 
 
-async def test_it_is_alive_before_it_is_ready(served: Served, checks: dict[str, bool]) -> None:
+async def test_what_else_the_listener_offers_is_served_beside_it(served: Served) -> None:
     assert (await served.client.get("/healthz")).status == 200
-    answer = await served.client.get("/readyz")
-    assert (answer.status, await answer.text()) == (503, "[-]certificates not ready\n")
-    checks["certificates"] = True
-    answer = await served.client.get("/readyz")
-    assert (answer.status, await answer.text()) == (200, "[+]certificates ok\n")
-
-
-async def test_metrics_are_shown(served: Served) -> None:
-    await served.client.post("/mutate", data=b"{")
-    answer = await served.client.get("/metrics")
-    assert 'cotenant_webhook_requests_total{result="malformed"} 1.0' in await answer.text()
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/mutate", 405), ("POST", "/other", 404)])
@@ -123,7 +111,9 @@ async def test_nothing_else_is_there(served: Served, method: str, path: str, sta
 
 async def test_the_listener_stays_while_the_certificate_changes() -> None:
     kept, live = fresh(), LiveContext()
-    runner = webhook_runner(webhook_app(SETTINGS, Dialects(), CollectorRegistry(), {}))
+    runner = webhook_runner(
+        webhook_app(SETTINGS, Dialects(), CollectorRegistry(), [web.get("/healthz", alive)])
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=live.context(client_certificates=False))

@@ -82,8 +82,8 @@ def test_an_agent_without_an_api_server_waits_measures_and_stops_when_it_is_aske
     assert running.fetch("/healthz") == (200, "ok\n")
     code, missing = running.fetch("/readyz")
     assert code == 503
-    assert "the node's cards are not told yet" in missing
-    assert "the kubelet does not know this device plugin yet" in missing
+    assert "[-]node: the node's GPUs are not published yet" in missing
+    assert "[-]kubelet: this device plugin is not registered with the kubelet yet" in missing
     ends = time.monotonic() + 20
     while "cotenant_gpu_healthy{" not in (metrics := running.fetch("/metrics")[1]):
         assert time.monotonic() < ends, metrics

@@ -9,6 +9,7 @@ import time
 
 import aiohttp
 import pytest
+from aiohttp import web
 from kube.apiserver import unused_ports
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -148,8 +149,11 @@ def test_container_ids_are_read_from_the_status():
     assert found == {("u", "main"): ID, ("u", "b"): "", ("u", "side"): OTHER_ID}
 
 
-async def metrics() -> bytes:
-    return b"cotenant_agent_registered 1.0\n"
+async def show(_: web.Request) -> web.Response:
+    return web.Response(text="cotenant_agent_registered 1.0\n")
+
+
+ROUTES = [web.get("/metrics", show)]
 
 
 async def fetched(url: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str]:
@@ -159,21 +163,16 @@ async def fetched(url: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str
 
 @pytest.mark.asyncio
 async def test_a_loopback_address_is_served_plainly():
-    waits = ["the kubelet does not know this device plugin yet"]
-    async with serving("127.0.0.1", unused_ports(1)[0], "n1", metrics, lambda: waits) as url:
+    async with serving("127.0.0.1", unused_ports(1)[0], "n1", ROUTES) as url:
         assert url.startswith("http://")
         assert await fetched(f"{url}/metrics") == (200, "cotenant_agent_registered 1.0\n")
-        assert await fetched(f"{url}/healthz") == (200, "ok\n")
-        assert await fetched(f"{url}/readyz") == (503, "the kubelet does not know this device plugin yet\n")
-        waits.clear()
-        assert await fetched(f"{url}/readyz") == (200, "ok\n")
         assert (await fetched(f"{url}/"))[0] == 404
 
 
 @pytest.mark.asyncio
 async def test_other_addresses_are_served_by_tls():
     port = unused_ports(1)[0]
-    async with serving("", port, "n1", metrics, list) as url:
+    async with serving("", port, "n1", ROUTES) as url:
         assert url == f"https://n1:{port}"
         trusting = ssl.create_default_context()
         trusting.check_hostname = False
@@ -187,7 +186,7 @@ async def test_other_addresses_are_served_by_tls():
 @pytest.mark.asyncio
 async def test_a_port_that_is_taken_is_told_by_the_setting():
     port = unused_ports(1)[0]
-    async with serving("127.0.0.1", port, "n1", metrics, list):
+    async with serving("127.0.0.1", port, "n1", ROUTES):
         with pytest.raises(CotenantError, match=r"agent.address, agent.port: cannot listen on 127.0.0.1"):
-            async with serving("127.0.0.1", port, "n1", metrics, list):
+            async with serving("127.0.0.1", port, "n1", ROUTES):
                 await asyncio.sleep(0)

@@ -1,9 +1,9 @@
-"""The webhook over HTTP: one question of the API server's, its health, and its metrics."""
+"""Serves the mutating webhook over HTTP, and what else the webhook's listener offers."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 
 from aiohttp import web
@@ -14,7 +14,7 @@ from cotenant.kube.admission.configuration import PATH
 from cotenant.kube.admission.review import Answer, review
 from cotenant.kube.request_errors import read_body, server_log
 from cotenant.kube.settings import Settings
-from cotenant.observe.exposition import CONTENT_TYPE, Registry, counter, histogram, text_of
+from cotenant.observe.exposition import Registry, counter, histogram
 from cotenant.observe.metrics import Metric
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 LARGEST_BODY = 3 * 2**20
 """Bytes; the API server itself takes no larger request."""
 KEEP_ALIVE = 150.0
-"""Seconds. API servers drop an unused connection after 90: if we dropped it first, a question could meet a
+"""Seconds. API servers close an idle connection after 90. If we closed it first, a request could meet a
 connection that is just being closed, and a pod would be refused.
 """
 
@@ -33,19 +33,17 @@ def webhook_app(
     settings: Settings,
     dialects: Dialects,
     registry: Registry,
-    checks: Mapping[str, Callable[[], bool]],
+    routes: Iterable[web.RouteDef] = (),
 ) -> web.Application:
-    """`checks` say, each by its name, whether this server is ready; the certificates are one of them."""
+    """`routes`: what is served besides."""
     app = web.Application(client_max_size=LARGEST_BODY)
     app.router.add_post(PATH, _mutating(settings, dialects, registry))
-    app.router.add_get("/healthz", _alive)
-    app.router.add_get("/readyz", _readiness(checks))
-    app.router.add_get("/metrics", _exposition(registry))
+    app.add_routes(routes)
     return app
 
 
 def webhook_runner(app: web.Application) -> web.AppRunner:
-    """Its own `cleanup` lets answers that are being given be given."""
+    """Its `cleanup` waits for requests that are being answered."""
     return web.AppRunner(
         app, keepalive_timeout=KEEP_ALIVE, shutdown_timeout=10.0, access_log=None, logger=server_log()
     )
@@ -76,30 +74,9 @@ def _mutating(settings: Settings, dialects: Dialects, registry: Registry) -> Han
 
 
 def _answer(body: bytes, settings: Settings, dialects: Dialects) -> Answer | None:
-    """None after a mistake of ours: the pod is refused, and the server lives on."""
+    """None after an error of Cotenant itself: the pod is refused, and the server goes on."""
     try:
         return review(body, settings.admission, dialects)
     except Exception:
         log.exception("a pod could not be reviewed")
         return None
-
-
-async def _alive(_: web.Request) -> web.Response:
-    return web.Response(text="ok\n")
-
-
-def _readiness(checks: Mapping[str, Callable[[], bool]]) -> Handler:
-    async def ready(_: web.Request) -> web.Response:
-        """As Kubernetes' own components say it: a line for each check."""
-        results = {name: check() for name, check in checks.items()}
-        lines = [f"[+]{name} ok\n" if fine else f"[-]{name} not ready\n" for name, fine in results.items()]
-        return web.Response(status=200 if all(results.values()) else 503, text="".join(lines) or "ok\n")
-
-    return ready
-
-
-def _exposition(registry: Registry) -> Handler:
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=text_of(registry), headers={"Content-Type": CONTENT_TYPE})
-
-    return metrics

@@ -55,6 +55,7 @@ from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.api.store import Change
 from cotenant.kube.api.watcher import Watcher
 from cotenant.kube.settings import Settings
+from cotenant.observe.endpoints import endpoints
 from cotenant.settings.declaring import is_dns_name
 
 log = logging.getLogger(__name__)
@@ -150,8 +151,8 @@ class Agent:
             "cleaning up slots": self._cleaning.run,
         }
         try:
-            served = serving(own.address, own.port, self._name, self._metrics, self.not_ready, self._state)
-            async with served as url:
+            routes = endpoints(ready=self.ready, metrics=self._metrics, state=self._state)
+            async with serving(own.address, own.port, self._name, routes) as url:
                 log.info("agent %s of node %s: metrics at %s/metrics", self._version, self._name, url)
                 async with asyncio.TaskGroup() as group:
                     for what, work in parts.items():
@@ -160,19 +161,19 @@ class Agent:
         finally:
             await self._pod_resources.close()
 
-    def not_ready(self) -> list[str]:
-        """What is still waited for, in words."""
-        waits = []
+    def ready(self) -> dict[str, str | None]:
+        """Each check with None, or with what the agent still waits for."""
+        gpus = self._survey.trouble
         if self._survey.sight is None:
-            waits.append("the cards have not been looked at yet")
-        elif self._survey.trouble is not None:
-            waits.append(self._survey.trouble)
+            gpus = "the GPUs have not been read yet"
+        kubelet = None
         if self._plugin.registered_since is None:
-            waits.append("the kubelet does not know this device plugin yet")
+            kubelet = "this device plugin is not registered with the kubelet yet"
+        node = None
         if not self._publisher.current:
             trouble = self._publisher.trouble or self._node.trouble or self._pods.trouble
-            waits.append(f"the node's cards are not told yet{f': {trouble}' if trouble else ''}")
-        return waits
+            node = f"the node's GPUs are not published yet{f': {trouble}' if trouble else ''}"
+        return {"gpus": gpus, "kubelet": kubelet, "node": node}
 
     async def _serve_kubelet(self) -> None:
         with suppress(TimeoutError):
@@ -261,7 +262,8 @@ class Agent:
         kubelet: Holders | None = None
         with suppress(CotenantError):
             kubelet = await self._pod_resources.holders()
-        waits, sight = self.not_ready(), self._survey.sight
+        waits = [reason for reason in self.ready().values() if reason is not None]
+        sight = self._survey.sight
         return await asyncio.to_thread(
             lambda: state(self._version, waits, self._slots.read(), kubelet, sight)
         )

@@ -54,7 +54,8 @@ from cotenant.kube.pods.slots import PodDemand
 from cotenant.kube.request_errors import server_log
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.settings import Settings
-from cotenant.observe.exposition import Registry, counter, gauge
+from cotenant.observe.endpoints import endpoints
+from cotenant.observe.exposition import Registry, counter, gauge, text_of
 from cotenant.observe.metrics import Metric
 
 log = logging.getLogger(__name__)
@@ -162,9 +163,8 @@ class Server:
 
     async def _listen(self, stop: AsyncExitStack) -> None:
         await self.certificates.wait_until_ready()
-        checks = {"certificates": lambda: self.certificates.ready}
-        app = webhook_app(self.settings, self.settings.dialects, self.registry, checks)
-        app.router.add_get("/state", self._show_state)
+        routes = endpoints(ready=self._ready, metrics=self._metrics, state=self._state)
+        app = webhook_app(self.settings, self.settings.dialects, self.registry, routes)
         webhook = webhook_runner(app)
         others = web.AppRunner(
             self.extender.app(), access_log=None, keepalive_timeout=150.0, logger=server_log()
@@ -184,10 +184,16 @@ class Server:
         await _listening(port, front.listen(address, port, None if plain else self._mutual()))
         log.info("listening on %s", self.address)
 
-    async def _show_state(self, _: web.Request) -> web.Response:
-        """For whoever compares the ledger with the grants that the API server knows."""
-        body = state(self.cluster, self.line.uids(), leads=self.not_ready() is None)
-        return web.Response(body=body, content_type="application/json")
+    def _ready(self) -> dict[str, str | None]:
+        missing = "this server has no certificate yet"
+        return {"certificates": None if self.certificates.ready else missing}
+
+    async def _metrics(self) -> bytes:
+        return text_of(self.registry)
+
+    async def _state(self) -> bytes:
+        """Ledger and line, for those who compare them with what the API server has."""
+        return state(self.cluster, self.line.uids(), leads=self.not_ready() is None)
 
     def _mutual(self) -> ssl.SSLContext:
         return self.certificates.server_context(client_certificates=True)
