@@ -7,7 +7,7 @@ SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test quick testbed cluster deploy docs lint format bench clean
+.PHONY: help run test quick testbed cluster deploy docs protos lint format bench clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ deploy: $(VENV)/.test  ## make deploy/ and the schema of the chart's values from
 
 docs: $(VENV)/.test  ## make the pages of docs/ that are generated from the code
 	$(BIN)/python scripts/docs.py
+
+protos: $(VENV)/.protos  ## make src/cotenant/kube/protos from the .proto files of the kubelet and KEDA in protos/
+	$(BIN)/python scripts/protos.py
 
 lint: $(VENV)/.lint  ## ruff, mypy --strict, import contracts, clang-format
 	$(BIN)/ruff check .
@@ -68,8 +71,12 @@ $(VENV)/.ready: $(BIN)/python $(SOURCES)
 
 $(VENV)/.test: $(VENV)/.ready scripts/extras.py scripts/pycuda.py
 	@echo "setting up: test tools and real CUDA clients (about 1 GB, once)"
-	$(BIN)/python scripts/extras.py cluster test clients | $(PIP) install -r /dev/stdin
+	$(BIN)/python scripts/extras.py cluster test protos clients | $(PIP) install -r /dev/stdin
 	$(BIN)/python scripts/pycuda.py
+	@touch $@
+
+$(VENV)/.protos: $(VENV)/.ready
+	$(BIN)/python scripts/extras.py cluster protos | $(PIP) install -r /dev/stdin
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.ready

@@ -7,17 +7,11 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from cotenant.kube.agent.classic.messages import DEVICE_PLUGIN, POD_RESOURCES
+from cotenant.kube.protos import device_plugin_v1beta1, pod_resources_v1
+from cotenant.kube.protos.grpc_calls import call, serve, service_handler
 
+DevicePlugin = device_plugin_v1beta1.DevicePlugin
 SLOT = "cotenant.dev/gpu-slot"
-
-
-def unary(method, request):
-    return grpc.unary_unary_rpc_method_handler(
-        method,
-        request_deserializer=request.FromString,
-        response_serializer=lambda answer: answer.SerializeToString(),
-    )
 
 
 class Kubelet:
@@ -42,13 +36,10 @@ class Kubelet:
         self._servers = [
             await self._serve(
                 self.plugins / "kubelet.sock",
-                "v1beta1.Registration",
-                {"Register": unary(self._register, DEVICE_PLUGIN["RegisterRequest"])},
+                serve(device_plugin_v1beta1.Registration.Register, self._register),
             ),
             await self._serve(
-                self.pod_resources,
-                "v1.PodResourcesLister",
-                {"List": unary(self._list, POD_RESOURCES["ListPodResourcesRequest"])},
+                self.pod_resources, serve(pod_resources_v1.PodResourcesLister.List, self._list)
             ),
         ]
 
@@ -61,32 +52,32 @@ class Kubelet:
         async with grpc.aio.insecure_channel(f"unix:{self.plugins / 'cotenant.sock'}") as channel:
             yield Plugin(channel)
 
-    async def _serve(self, socket, service, methods):
+    async def _serve(self, socket, method):
         server = grpc.aio.server()
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+        server.add_generic_rpc_handlers((service_handler(method),))
         server.add_insecure_port(f"unix:{socket}")
         await server.start()
         return server
 
     async def _register(self, request, context):
         self.registered.append(request)
-        return DEVICE_PLUGIN["Empty"]()
+        return device_plugin_v1beta1.Empty()
 
     async def _list(self, request, context):
         if self.refusals:
             self.refusals -= 1
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
         self.listed += 1
-        return POD_RESOURCES["ListPodResourcesResponse"](
+        return pod_resources_v1.ListPodResourcesResponse(
             pod_resources=[self._pod(*each) for each in self.holders]
         )
 
     def _pod(self, namespace, pod, container, devices):
-        held = POD_RESOURCES["ContainerDevices"](resource_name=SLOT, device_ids=devices)
-        return POD_RESOURCES["PodResources"](
+        held = pod_resources_v1.ContainerDevices(resource_name=SLOT, device_ids=devices)
+        return pod_resources_v1.PodResources(
             name=pod,
             namespace=namespace,
-            containers=[POD_RESOURCES["ContainerResources"](name=container, devices=[held])],
+            containers=[pod_resources_v1.ContainerResources(name=container, devices=[held])],
         )
 
 
@@ -97,30 +88,19 @@ class Plugin:
         self._channel = channel
 
     async def options(self):
-        return await self._call("GetDevicePluginOptions", DEVICE_PLUGIN["Empty"](), "DevicePluginOptions")
+        return await self._call(DevicePlugin.GetDevicePluginOptions, device_plugin_v1beta1.Empty())
 
     async def allocate(self, *devices):
-        asked = DEVICE_PLUGIN["ContainerAllocateRequest"](devices_ids=devices)
-        answer = await self._call(
-            "Allocate", DEVICE_PLUGIN["AllocateRequest"](container_requests=[asked]), "AllocateResponse"
-        )
-        return answer.container_responses[0]
+        asked = device_plugin_v1beta1.ContainerAllocateRequest(devices_ids=devices)
+        request = device_plugin_v1beta1.AllocateRequest(container_requests=[asked])
+        return (await self._call(DevicePlugin.Allocate, request)).container_responses[0]
 
     async def pre_start(self, *devices):
-        request = DEVICE_PLUGIN["PreStartContainerRequest"](devices_ids=devices)
-        return await self._call("PreStartContainer", request, "PreStartContainerResponse")
+        request = device_plugin_v1beta1.PreStartContainerRequest(devices_ids=devices)
+        return await self._call(DevicePlugin.PreStartContainer, request)
 
     def watch(self):
-        return self._channel.unary_stream(
-            "/v1beta1.DevicePlugin/ListAndWatch",
-            request_serializer=DEVICE_PLUGIN["Empty"].SerializeToString,
-            response_deserializer=DEVICE_PLUGIN["ListAndWatchResponse"].FromString,
-        )(DEVICE_PLUGIN["Empty"]())
+        return call(self._channel, DevicePlugin.ListAndWatch)(device_plugin_v1beta1.Empty())
 
-    async def _call(self, method, request, answer):
-        call = self._channel.unary_unary(
-            f"/v1beta1.DevicePlugin/{method}",
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=DEVICE_PLUGIN[answer].FromString,
-        )
-        return await call(request, timeout=20)
+    async def _call(self, method, request):
+        return await call(self._channel, method)(request, timeout=20)

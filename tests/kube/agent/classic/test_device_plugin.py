@@ -200,7 +200,7 @@ async def test_a_start_that_takes_too_long_ends_in_words(run, kubelet):
         async def start(self, device):
             await asyncio.sleep(60)
 
-    await run(starts=Stuck(), patience=0.1)
+    await run(starts=Stuck(), start_timeout=0.1)
     async with kubelet.plugin() as asked:
         with pytest.raises(grpc.aio.AioRpcError, match="slot-0000: its slot was not ready"):
             await asked.pre_start("slot-0000")

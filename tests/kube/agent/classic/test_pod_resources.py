@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from kube.agent.kubelet import SLOT
 
-from cotenant.kube.agent.classic.messages import POD_RESOURCES
 from cotenant.kube.agent.classic.pod_resources import (
     Holder,
     PodResources,
     PodResourcesUnavailable,
     read_holders,
 )
+from cotenant.kube.protos import pod_resources_v1
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,12 +33,12 @@ async def test_holders_are_told_by_device(kubelet):
 
 async def test_devices_of_others_are_none_of_ours():
     devices = [
-        POD_RESOURCES["ContainerDevices"](resource_name="nvidia.com/gpu", device_ids=["slot-0000"]),
-        POD_RESOURCES["ContainerDevices"](resource_name=SLOT, device_ids=["slot-0001"]),
+        pod_resources_v1.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["slot-0000"]),
+        pod_resources_v1.ContainerDevices(resource_name=SLOT, device_ids=["slot-0001"]),
     ]
-    container = POD_RESOURCES["ContainerResources"](name="c", devices=devices)
-    pod = POD_RESOURCES["PodResources"](name="p", namespace="n", containers=[container])
-    answer = POD_RESOURCES["ListPodResourcesResponse"](pod_resources=[pod])
+    container = pod_resources_v1.ContainerResources(name="c", devices=devices)
+    pod = pod_resources_v1.PodResources(name="p", namespace="n", containers=[container])
+    answer = pod_resources_v1.ListPodResourcesResponse(pod_resources=[pod])
     assert read_holders(answer) == {"slot-0001": (Holder("n", "p", "c"),)}
 
 

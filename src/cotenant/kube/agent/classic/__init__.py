@@ -1,1 +1,1 @@
-"""Serves the kubelet's device plugin and pod-resources APIs."""
+"""Serves the kubelet's device plugin API, and asks its pod-resources API which container holds which slot."""

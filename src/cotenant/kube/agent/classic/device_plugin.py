@@ -1,145 +1,147 @@
-"""The device plugin: slots offered to the kubelet, mounted into containers, and made when they start.
+"""Serves the device plugin: offers slots to the kubelet, mounts them, and has each prepared before its start.
 
-A slot stands for a container's place on the node, not for memory: there are as many as the cards admit
-clients, whatever their size.
+A slot is a container's place on the node, not an amount of memory. There is one for each client that the GPUs
+admit, whatever its size.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 import grpc
-import grpc.aio
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
-from cotenant.kube.agent.classic.messages import DEVICE_PLUGIN
 from cotenant.kube.agent.classic.registration import Registration
 from cotenant.kube.agent.slots.mounts import Simulation, allocation
 from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner, device_id
+from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
+from cotenant.kube.protos.grpc_calls import Context, serve, service_handler
 
 _log = logging.getLogger(__name__)
-_PATIENCE = 25.0
-"""Seconds for a start; after 30 the kubelet gives up by itself, and its message says less than ours."""
+_START_TIMEOUT = 25.0
+"""Seconds to prepare a slot. The kubelet gives up after 30, and its message explains less than ours."""
+
+_OPTIONS = v1beta1.DevicePluginOptions(pre_start_required=True)
+
+Response = TypeVar("Response")
 
 
-class Starts(Protocol):
-    """starting.py"""
+class SlotStarter(Protocol):
+    """`agent/slots/starting.py`"""
 
-    async def start(self, device: str) -> SlotOwner: ...
+    async def start(self, device: str) -> SlotOwner:
+        """Writes the limits of the container that is about to start with this device."""
 
 
 class DevicePlugin:
-    """Serves `cotenant.dev/gpu-slot` for as long as `run` runs."""
+    """Serves `cotenant.dev/gpu-slot` while `run` runs."""
 
     def __init__(
         self,
         kubelet: Path,
         slots: NodeSlots,
-        starting: Starts,
+        starter: SlotStarter,
         simulation: Simulation | None = None,
         *,
-        patience: float = _PATIENCE,
+        start_timeout: float = _START_TIMEOUT,
     ) -> None:
-        """`kubelet` is the kubelet's folder; `simulation` is None where there are real cards."""
+        """`kubelet` is the kubelet's folder; `simulation` is None where the GPUs are real."""
         self._slots = slots
-        self._starting = starting
+        self._starter = starter
         self._simulation = simulation
-        self._patience = patience
+        self._start_timeout = start_timeout
         self._count = slots.highest()
         self._changed = asyncio.Condition()
         self._registration = Registration(
             folder=kubelet / "device-plugins",
             resource=names.GPU_SLOT,
             options=_OPTIONS,
-            handler=grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", self._methods()),
+            handler=service_handler(
+                serve(v1beta1.DevicePlugin.GetDevicePluginOptions, self._get_options),
+                serve(v1beta1.DevicePlugin.ListAndWatch, self._list_and_watch),
+                serve(v1beta1.DevicePlugin.Allocate, self._allocate),
+                serve(v1beta1.DevicePlugin.PreStartContainer, self._pre_start_container),
+            ),
         )
 
     @property
     def registered_since(self) -> float | None:
-        """Unix time since when the kubelet knows this plugin and listens to it; None if it does not."""
+        """Unix time of the registration; None while the kubelet does not watch this plugin's devices."""
         return self._registration.since
 
     @property
     def count(self) -> int:
-        """Slots that are offered."""
+        """The number of slots that are offered."""
         return self._count
 
     async def offer(self, count: int) -> None:
-        """So many slots, or as many as were offered already if that is more: at a kubelet's restart a pod
-        whose device is gone would be thrown out.
+        """Offers `count` slots, but never fewer than before: a kubelet that restarts rejects running pods
+        whose device is gone.
         """
         async with self._changed:
             self._count = max(self._count, count)
             self._changed.notify_all()
 
     async def run(self) -> None:
-        """Serves and stays registered, through restarts of the kubelet, until it is cancelled."""
+        """Serves and stays registered, also when the kubelet restarts, until it is cancelled."""
         await self._registration.run()
 
-    def _methods(self) -> dict[str, grpc.RpcMethodHandler]:
-        one = grpc.unary_unary_rpc_method_handler
-        return {
-            "GetDevicePluginOptions": _handler(one, self._options, "Empty"),
-            "ListAndWatch": _handler(grpc.unary_stream_rpc_method_handler, self._list_and_watch, "Empty"),
-            "Allocate": _handler(one, self._allocate, "AllocateRequest"),
-            "PreStartContainer": _handler(one, self._pre_start_container, "PreStartContainerRequest"),
-        }
-
-    async def _options(self, _request: Any, _context: Any) -> Any:
+    async def _get_options(self, _request: v1beta1.Empty, _context: Context) -> v1beta1.DevicePluginOptions:
         return _OPTIONS
 
-    async def _list_and_watch(self, _request: Any, _context: Any) -> AsyncIterator[Any]:
+    async def _list_and_watch(
+        self, _request: v1beta1.Empty, _context: Context
+    ) -> AsyncIterator[v1beta1.ListAndWatchResponse]:
         with self._registration.listening():
-            told = -1
+            sent = -1
             while True:
                 async with self._changed:
-                    await self._changed.wait_for(lambda: self._count != told)  # noqa: B023 - asked at once
-                    told = self._count
-                devices = [DEVICE_PLUGIN["Device"](ID=device_id(n), health="Healthy") for n in range(told)]
-                yield DEVICE_PLUGIN["ListAndWatchResponse"](devices=devices)
+                    await self._changed.wait_for(lambda: self._count != sent)  # noqa: B023 - called at once
+                    sent = self._count
+                devices = [v1beta1.Device(ID=device_id(n), health="Healthy") for n in range(sent)]
+                yield v1beta1.ListAndWatchResponse(devices=devices)
 
-    async def _allocate(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        """Knows no pod, and needs none: limits come when the container starts."""
-        return await _answer(context, self._mounts_of(request))
+    async def _allocate(self, request: v1beta1.AllocateRequest, context: Context) -> v1beta1.AllocateResponse:
+        return await _or_abort(context, self._mounts(request))
 
-    async def _mounts_of(self, request: Any) -> Any:
-        answers = []
-        for asked in request.container_requests:
-            folder = self._slots.prepare(_only(asked.devices_ids))
-            given = allocation(self._slots.root, folder, self._simulation)
+    async def _mounts(self, request: v1beta1.AllocateRequest) -> v1beta1.AllocateResponse:
+        """The request names no pod, and none is needed: limits are written when the container starts."""
+        responses = []
+        for container in request.container_requests:
+            folder = self._slots.prepare(_only(container.devices_ids))
+            allocated = allocation(self._slots.root, folder, self._simulation)
             mounts = [
-                DEVICE_PLUGIN["Mount"](
+                v1beta1.Mount(
                     container_path=str(mount.container), host_path=str(mount.host), read_only=mount.read_only
                 )
-                for mount in given.mounts
+                for mount in allocated.mounts
             ]
-            answers.append(DEVICE_PLUGIN["ContainerAllocateResponse"](envs=given.environment, mounts=mounts))
-        return DEVICE_PLUGIN["AllocateResponse"](container_responses=answers)
+            responses.append(v1beta1.ContainerAllocateResponse(envs=allocated.environment, mounts=mounts))
+        return v1beta1.AllocateResponse(container_responses=responses)
 
-    async def _pre_start_container(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-        return await _answer(context, self._start(request))
+    async def _pre_start_container(
+        self, request: v1beta1.PreStartContainerRequest, context: Context
+    ) -> v1beta1.PreStartContainerResponse:
+        return await _or_abort(context, self._start(request))
 
-    async def _start(self, request: Any) -> Any:
+    async def _start(self, request: v1beta1.PreStartContainerRequest) -> v1beta1.PreStartContainerResponse:
         device = _only(request.devices_ids)
         try:
-            async with asyncio.timeout(self._patience):
-                await self._starting.start(device)
+            async with asyncio.timeout(self._start_timeout):
+                await self._starter.start(device)
         except TimeoutError:
             raise CotenantError(
-                f"{device}: its slot was not ready in {self._patience:.0f} s. It is tried again"
+                f"{device}: its slot was not ready in {self._start_timeout:.0f} s. The kubelet will try again"
             ) from None
-        return DEVICE_PLUGIN["PreStartContainerResponse"]()
+        return v1beta1.PreStartContainerResponse()
 
 
-_OPTIONS = DEVICE_PLUGIN["DevicePluginOptions"](pre_start_required=True)
-
-
-def _only(devices: list[str]) -> str:
+def _only(devices: Sequence[str]) -> str:
     if len(devices) != 1:
         raise CotenantError(
             f"a container has one slot, and {len(devices)} were asked for: leave {names.GPU_SLOT} to "
@@ -148,23 +150,18 @@ def _only(devices: list[str]) -> str:
     return devices[0]
 
 
-async def _answer(context: grpc.aio.ServicerContext[Any, Any], work: Awaitable[Any]) -> Any:
-    """Failures go to the kubelet, which makes events of them."""
+async def _or_abort(context: Context, work: Awaitable[Response]) -> Response:
+    """Reports failures to the kubelet, which writes them into the pod's events."""
     try:
         return await work
     except CotenantError as error:
         _log.warning("%s", error)
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"cotenant: {error}")
-    except Exception as error:  # noqa: BLE001 - a bug: the container does not start, others do
+        code, text = grpc.StatusCode.FAILED_PRECONDITION, f"cotenant: {error}"
+    except Exception as error:  # noqa: BLE001 - a bug: this container does not start, others do
         _log.exception("a call of the kubelet failed")
-        await context.abort(
-            grpc.StatusCode.INTERNAL, f"cotenant: the node's agent failed, its log says more: {error!r}"
+        code, text = (
+            grpc.StatusCode.INTERNAL,
+            f"cotenant: the node's agent failed; see its log for details: {error!r}",
         )
-
-
-def _handler(kind: Callable[..., grpc.RpcMethodHandler], method: Any, request: str) -> grpc.RpcMethodHandler:
-    return kind(
-        method,
-        request_deserializer=DEVICE_PLUGIN[request].FromString,
-        response_serializer=lambda answer: answer.SerializeToString(),
-    )
+    await context.abort(code, text)
+    raise AssertionError("abort always raises")

@@ -1,7 +1,7 @@
-"""Which container holds which slot, as the kubelet itself has it on record.
+"""Asks the kubelet's pod-resources API which container holds which slot.
 
-The kubelet answers this 100 times a second, 10 at once, for all who ask on the node. So containers that start
-together share an answer: everyone gets one that was asked for after they came.
+The kubelet answers at most 100 such calls a second, 10 at once, for all clients on the node. So containers
+that start together share an answer. Each gets one to a call that was sent after it came.
 """
 
 from __future__ import annotations
@@ -11,34 +11,29 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc
 import grpc.aio
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
-from cotenant.kube.agent.classic.messages import POD_RESOURCES
+from cotenant.kube.agent.classic.channel import kubelet_channel
 from cotenant.kube.api.backoff import Backoff
+from cotenant.kube.protos import pod_resources_v1 as v1
+from cotenant.kube.protos.grpc_calls import call
 
 SOCKET = "pod-resources/kubelet.sock"
 """In the kubelet's folder."""
-CHANNEL = (
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.max_receive_message_length", 16 * 2**20),
-)
-_AGAIN = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
+_RETRIED = {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
 
 
 class PodResourcesUnavailable(CotenantError):
-    """The kubelet does not tell who holds what."""
+    """The kubelet does not answer which container holds which slot."""
 
 
 class Holder(NamedTuple):
-    """A container to which the kubelet gave a slot. Names only: the kubelet tells no UID here."""
+    """A container that holds a slot. The kubelet gives names only, no UID."""
 
     namespace: str
     pod: str
@@ -49,11 +44,11 @@ class Holder(NamedTuple):
 
 
 Holders = Mapping[str, tuple[Holder, ...]]
-"""By device; more than one is a contradiction."""
+"""By device. More than one holder of a device is a contradiction, which the reader has to refuse."""
 
 
 class PodResources:
-    """Asks the kubelet. Keeps its connection, and finds a kubelet that was restarted."""
+    """Keeps one connection to the kubelet, and finds it again after a restart."""
 
     def __init__(
         self,
@@ -63,6 +58,7 @@ class PodResources:
         random: Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`within` is the time for an answer, all tries together, in seconds."""
         self.socket = socket
         self._within = within
         self._random = random or Random()
@@ -74,7 +70,7 @@ class PodResources:
         """When the kubelet last answered, by the monotonic clock."""
 
     async def holders(self) -> Holders:
-        """An answer to a question asked after this call began."""
+        """The answer to a call that was sent after this one began."""
         if self._next is None:
             self._next = asyncio.create_task(self._ask_in_turn())
         return await asyncio.shield(self._next)
@@ -86,7 +82,7 @@ class PodResources:
 
     async def _ask_in_turn(self) -> Holders:
         async with self._turn:
-            self._next = None  # who comes from now on may not have this answer
+            self._next = None  # callers from now on get the answer after this one
             return await self._ask()
 
     async def _ask(self) -> Holders:
@@ -95,25 +91,21 @@ class PodResources:
         while True:
             left = end - self._clock()
             try:
-                answer = await self._list()(
-                    POD_RESOURCES["ListPodResourcesRequest"](), timeout=max(left, 0.1)
-                )
+                response = await self._list_pods(within=max(left, 0.1))
             except grpc.aio.AioRpcError as error:
                 pause = backoff.next()
-                if error.code() not in _AGAIN or self._clock() + pause > end:
+                if error.code() not in _RETRIED or self._clock() + pause > end:
                     raise self._unavailable(error) from None
                 await asyncio.sleep(pause)
             else:
                 self.answered = self._clock()
-                return read_holders(answer)
+                return read_holders(response)
 
-    def _list(self) -> Any:
+    async def _list_pods(self, within: float) -> v1.ListPodResourcesResponse:
         if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(f"unix:{self.socket}", options=CHANNEL)
-        return self._channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=POD_RESOURCES["ListPodResourcesRequest"].SerializeToString,
-            response_deserializer=POD_RESOURCES["ListPodResourcesResponse"].FromString,
+            self._channel = kubelet_channel(self.socket)
+        return await call(self._channel, v1.PodResourcesLister.List)(
+            v1.ListPodResourcesRequest(), timeout=within
         )
 
     def _unavailable(self, error: grpc.aio.AioRpcError) -> PodResourcesUnavailable:
@@ -123,15 +115,15 @@ class PodResources:
             else f"{error.code().name}: {error.details()}"
         )
         return PodResourcesUnavailable(
-            f"the kubelet's pod-resources at {self.socket} does not tell whose container this is ({why}). "
+            f"the kubelet's pod-resources at {self.socket} does not answer which container this is ({why}). "
             "Is agent.kubelet the kubelet's folder, and mounted into the agent?"
         )
 
 
-def read_holders(answer: Any) -> Holders:
-    """Of our slots only."""
+def read_holders(response: v1.ListPodResourcesResponse) -> Holders:
+    """Devices of other plugins are left out."""
     found: dict[str, list[Holder]] = {}
-    for pod in answer.pod_resources:
+    for pod in response.pod_resources:
         for container in pod.containers:
             for devices in container.devices:
                 if devices.resource_name == names.GPU_SLOT:

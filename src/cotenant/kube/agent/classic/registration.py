@@ -1,7 +1,7 @@
-"""Known to the kubelet, again after each of its restarts.
+"""Registers the device plugin with the kubelet, and again after each restart of the kubelet.
 
-A kubelet that starts empties the folder of sockets, ours included, and has forgotten us; until it knows us
-again it starts containers without asking. So we look often, which costs two stat calls.
+A kubelet that starts removes every socket from its plugin folder, ours included, and knows no plugin. Until
+we register again it starts containers without asking us. So we check often, which costs two stat calls.
 """
 
 from __future__ import annotations
@@ -15,48 +15,51 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import grpc
 import grpc.aio
 
-from cotenant.kube.agent.classic.messages import DEVICE_PLUGIN
-from cotenant.kube.agent.classic.pod_resources import CHANNEL
+from cotenant.kube.agent.classic.channel import kubelet_channel
 from cotenant.kube.api.backoff import Backoff
+from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
+from cotenant.kube.protos.grpc_calls import call
 
 _log = logging.getLogger(__name__)
 _VERSION = "v1beta1"
-_OURS, _KUBELETS = "cotenant.sock", "kubelet.sock"
-_LOOK = 0.1
-_SILENT = 5.0
-"""A kubelet that accepted us and did not begin to listen in so many seconds is asked again."""
+_OUR_SOCKET, _KUBELET_SOCKET = "cotenant.sock", "kubelet.sock"
+_INTERVAL = 0.1
+"""Seconds between two checks of the sockets."""
+_WATCH_TIMEOUT = 5.0
+"""Seconds for the kubelet to call ListAndWatch after it accepted us; then we register again."""
 
 Identity = tuple[int, int, int]
-"""Of a socket's file: a new one at the same path is another."""
+"""Device, inode and change time of a socket's file. A new socket at the same path has another identity."""
 
 
 @dataclass
 class Registration:
+    """Keeps one device plugin served and registered while `run` runs."""
+
     folder: Path
     resource: str
-    options: Any
+    options: v1beta1.DevicePluginOptions
     handler: grpc.GenericRpcHandler
     random: Random = field(default_factory=Random)
     wall_clock: Callable[[], float] = time.time
     _accepted: float | None = None
     _streams: int = 0
-    _heard: bool = False
+    _watched: bool = False
 
     @property
     def since(self) -> float | None:
-        """Unix time of the registration that holds now."""
+        """Unix time of the current registration; None while the kubelet does not watch our devices."""
         return self._accepted if self._streams else None
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """While the kubelet listens to what is offered: when it ends, so does the registration."""
+        """Marks a ListAndWatch call that is open. When the last one ends, so does the registration."""
         self._streams += 1
-        self._heard = True
+        self._watched = True
         try:
             yield
         finally:
@@ -65,19 +68,19 @@ class Registration:
     async def run(self) -> None:
         server: grpc.aio.Server | None = None
         ours: Identity | None = None
-        backoff = Backoff(_LOOK, 5.0, self.random)
+        backoff = Backoff(_INTERVAL, 5.0, self.random)
         try:
             while True:
-                if server is None or ours is None or _identity(self.folder / _OURS) != ours:
+                if server is None or ours is None or _identity(self.folder / _OUR_SOCKET) != ours:
                     if server is not None:
                         await server.stop(grace=1.0)
                     server, ours = await self._serve()
-                kubelet = _identity(self.folder / _KUBELETS)
+                kubelet = _identity(self.folder / _KUBELET_SOCKET)
                 if kubelet is not None and await self._register():
                     backoff.reset()
                     await self._until_lost(kubelet, ours)
                     self._accepted = None
-                    _log.warning("the kubelet no longer listens: registering again")
+                    _log.warning("the kubelet no longer watches %s: registering again", self.resource)
                 await self._pause(backoff.next(), kubelet)
         finally:
             self._accepted = None
@@ -85,8 +88,8 @@ class Registration:
                 await server.stop(grace=1.0)
 
     async def _serve(self) -> tuple[grpc.aio.Server | None, Identity | None]:
-        """None where the kubelet's folder is not there (yet)."""
-        socket = self.folder / _OURS
+        """Returns None, None if the kubelet's folder does not exist (yet)."""
+        socket = self.folder / _OUR_SOCKET
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((self.handler,))
         try:
@@ -98,40 +101,38 @@ class Registration:
         return server, _identity(socket)
 
     async def _register(self) -> bool:
-        request = DEVICE_PLUGIN["RegisterRequest"](
-            version=_VERSION, endpoint=_OURS, resource_name=self.resource, options=self.options
+        request = v1beta1.RegisterRequest(
+            version=_VERSION, endpoint=_OUR_SOCKET, resource_name=self.resource, options=self.options
         )
-        self._heard = False
-        async with grpc.aio.insecure_channel(f"unix:{self.folder / _KUBELETS}", options=CHANNEL) as channel:
-            register = channel.unary_unary(
-                "/v1beta1.Registration/Register",
-                request_serializer=DEVICE_PLUGIN["RegisterRequest"].SerializeToString,
-                response_deserializer=DEVICE_PLUGIN["Empty"].FromString,
-            )
+        self._watched = False
+        async with kubelet_channel(self.folder / _KUBELET_SOCKET) as channel:
             try:
-                await register(request, timeout=5.0)
+                await call(channel, v1beta1.Registration.Register)(request, timeout=5.0)
             except grpc.aio.AioRpcError as error:
-                _log.warning("the kubelet does not accept %s: %s", self.resource, error.details())
+                _log.warning("the kubelet did not register %s: %s", self.resource, error.details())
                 return False
         self._accepted = self.wall_clock()
         _log.info("registered %s with the kubelet", self.resource)
         return True
 
     async def _until_lost(self, kubelet: Identity, ours: Identity | None) -> None:
-        """Until the kubelet is another, or has removed our socket, or does not listen."""
-        patience = _SILENT
-        while self._streams or (not self._heard and patience > 0):
-            patience -= _LOOK
-            await asyncio.sleep(_LOOK)
-            if _identity(self.folder / _KUBELETS) != kubelet or _identity(self.folder / _OURS) != ours:
+        """Returns when the kubelet's socket is a new one, ours was removed, or nobody watches our devices."""
+        left = _WATCH_TIMEOUT
+        while self._streams or (not self._watched and left > 0):
+            left -= _INTERVAL
+            await asyncio.sleep(_INTERVAL)
+            if (
+                _identity(self.folder / _KUBELET_SOCKET) != kubelet
+                or _identity(self.folder / _OUR_SOCKET) != ours
+            ):
                 return
 
     async def _pause(self, seconds: float, tried: Identity | None) -> None:
-        """Before the next try; a kubelet other than the one that was tried ends it."""
+        """Waits before the next try, or until there is another kubelet than the one that was tried."""
         while seconds > 0:
-            await asyncio.sleep(min(seconds, _LOOK))
-            seconds -= _LOOK
-            if _identity(self.folder / _KUBELETS) not in (tried, None):
+            await asyncio.sleep(min(seconds, _INTERVAL))
+            seconds -= _INTERVAL
+            if _identity(self.folder / _KUBELET_SOCKET) not in (tried, None):
                 return
 
 
