@@ -1,12 +1,13 @@
-"""Who holds a card's memory: every byte in use is somebody's, and none is counted twice."""
+"""Whose a process is on one machine, and when its slot's count stands in for the driver's."""
 
 import pytest
 
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
+from cotenant.hardware.accounting import NOISE
 from cotenant.hardware.nvml import CardProcess, CardReading
 from cotenant.hardware.slots import ProcessUsage, Usage
-from cotenant.local.account import NOISE, account
+from cotenant.local.account import account, unlimited
 
 GIB = 1 << 30
 CARD = GPU("GPU-0", 0, "T4", 16 * GIB)
@@ -31,8 +32,10 @@ def owner(**pids):
 
 
 def test_what_a_grant_uses_is_not_outside(job):
-    found = account(reading(3 * GIB, (7, 3 * GIB)), [job], {"one": usage((7, 3 * GIB))}, owner(p7="one"))
-    assert (found.used, found.outside, found.unseen) == ({"one": 3 * GIB}, 0, frozenset())
+    card, usages = reading(3 * GIB, (7, 3 * GIB)), {"one": usage((7, 3 * GIB))}
+    found = account(card, [job], usages, owner(p7="one"))
+    assert (found.used, found.outside) == ({"one": 3 * GIB}, 0)
+    assert unlimited(card, usages, owner(p7="one")) == frozenset()
 
 
 def test_other_processes_are_outside(job):
@@ -71,8 +74,15 @@ def test_strangers_count_even_if_the_total_was_read_at_another_moment(job):
 
 
 def test_a_process_without_the_shim_is_noticed(job):
-    found = account(reading(GIB, (7, GIB)), [job], {"one": usage()}, owner(p7="one"))
-    assert found.unseen == {"one"}
+    assert unlimited(reading(GIB, (7, GIB)), {"one": usage()}, owner(p7="one")) == {"one"}
+    assert unlimited(reading(GIB, (7, GIB)), {}, owner(p7="one")) == {"one"}
+    assert unlimited(reading(GIB, (7, None), (8, GIB)), {"one": usage()}, owner(p7="one")) == frozenset()
+
+
+def test_a_process_that_is_gone_or_hidden_from_us_counts(job):
+    """In a container of our own, other processes of the machine cannot be found and hold memory all the same."""
+    found = account(reading(2 * GIB, (999_999, 2 * GIB)), [job], {}, owner())
+    assert (found.outside, found.unexplained) == (2 * GIB, 0)
 
 
 def test_a_grant_that_uses_a_card_it_was_not_given_is_outside_there(make_job):

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from cotenant.core.demand import Demand
 from cotenant.core.grant import Share
 from cotenant.hardware import slots
+from cotenant.hardware.accounting import GpuAccount
 from cotenant.hardware.nvml import CardProcess
 from cotenant.local import home as homes
 from cotenant.local import slot_folder
-from cotenant.local.account import CardAccount
 from cotenant.local.doctor import places, report
 from cotenant.local.doctor.examination import Card, Facts, Holding
 from cotenant.local.doctor.findings import findings
@@ -418,7 +418,7 @@ def test_a_process_of_a_grant_without_the_shim(plain_machine, charge, alive):
 def test_a_context_that_is_larger_than_thought(plain_machine, make_job):
     job = make_job("train", shares=(Share("GPU-0", 4 * GIB),))
     reading = plain_machine.cards.cards[0]
-    account = CardAccount({}, 0, (), frozenset(), 0)
+    account = GpuAccount({}, 0, 0)
     held = Holding(job, 7, told=GIB, counted=GIB // 2)
     facts = Facts(plain_machine.home, WELL, cards=(Card(reading, account, (held,)),))
     assert [finding.kind for finding in findings(facts)] == ["undercounted"]

@@ -7,6 +7,7 @@ poll of its own.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,10 @@ from cotenant.core.line import Served, order, serve
 from cotenant.core.placement import impossible, typical_of, why_not
 from cotenant.core.refusal import Refusal
 from cotenant.hardware import slots
+from cotenant.hardware.accounting import NOISE, GpuAccount
 from cotenant.hardware.nvml import CardReading, NoDriver, with_known
 from cotenant.local import reap, slot_folder
-from cotenant.local.account import NOISE, CardAccount, account
+from cotenant.local.account import account, unlimited
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 from cotenant.local.names import unique
@@ -33,8 +35,12 @@ class Sight(NamedTuple):
     """The cards and who holds what on them, at one moment."""
 
     readings: tuple[CardReading, ...]
-    accounts: Mapping[str, CardAccount]
+    accounts: Mapping[str, GpuAccount]
+    """By UUID."""
     usages: Mapping[str, slots.Usage]
+    """By id of job."""
+    unlimited: Mapping[str, frozenset[str]]
+    """Ids of jobs with a process that the shim does not limit, by the GPU's UUID."""
 
     @property
     def outside(self) -> dict[str, int]:
@@ -53,18 +59,18 @@ class Joined(NamedTuple):
 
 
 def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
-    """Read the cards after the rows. If memory is in use that nobody answers for, look again: somebody may
-    have allocated between two readings, and the lesser figure is the true one.
+    """Reads the GPUs after the rows. If memory is in use that no process answers for, it looks again: one may
+    have allocated between two readings, and the lesser value is the true one.
     """
     granted = [job for job in jobs if job.shares]
     sight = _look(machine, granted, known)
     if any(card.unexplained > NOISE for card in sight.accounts.values()):
         again = _look(machine, granted, known)
-        least = {
-            uuid: min(card, sight.accounts.get(uuid, card), key=lambda each: each.outside)
+        accounts = {
+            uuid: card.confirmed(sight.accounts.get(uuid, card).unexplained)
             for uuid, card in again.accounts.items()
         }
-        sight = again._replace(accounts=least)
+        sight = again._replace(accounts=accounts)
     return sight
 
 
@@ -196,12 +202,14 @@ def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sig
     by_pid = {job.process.pid: job.id for job in granted if job.process.alive()}
     by_entry = {entry.pid: id for id, usage in usages.items() for entry in usage.processes}
 
+    @functools.cache  # each process is asked for more than once, and /proc is slow
     def job_of(pid: int) -> str | None:
         above = next((by_pid[above] for above in ancestors(pid) if above in by_pid), None)
         return above or by_entry.get(pid)
 
     accounts = {reading.gpu.uuid: account(reading, granted, usages, job_of) for reading in readings}
-    return Sight(readings, accounts, usages)
+    without_shim = {reading.gpu.uuid: unlimited(reading, usages, job_of) for reading in readings}
+    return Sight(readings, accounts, usages, without_shim)
 
 
 def _afterwards(admitted: list[Job], ended: list[Path]) -> None:

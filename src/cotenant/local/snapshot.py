@@ -175,7 +175,7 @@ def _grant(job: Job, sight: Sight) -> GrantView:
     for at, share in enumerate(job.shares):
         card = sight.accounts.get(share.uuid)
         used = card.used.get(job.id, 0) if card else 0
-        unseen = unseen or (card is not None and job.id in card.unseen)
+        unseen = unseen or job.id in sight.unlimited.get(share.uuid, ())
         peak = max(used, usage.peak[at] if usage else 0)
         shares.append(
             ShareView(share.uuid, index.get(share.uuid), share.memory, used, peak, share.compute, share.whole)

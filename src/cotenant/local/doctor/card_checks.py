@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cotenant.core.units import format_bytes
-from cotenant.local.account import NOISE
+from cotenant.hardware.accounting import NOISE
 from cotenant.local.doctor.examination import Card, Facts
 from cotenant.local.doctor.finding import ERROR, FIX, WARNING, Finding
 from cotenant.local.job import Job

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from cotenant.core.errors import LedgerUnusable
 from cotenant.core.gpu import GPU
 from cotenant.hardware import slots
+from cotenant.hardware.accounting import GpuAccount
 from cotenant.hardware.nvml import CardReading, NoDriver
 from cotenant.local import line, processes, reap, slot_folder
-from cotenant.local.account import CardAccount
 from cotenant.local.doctor import places
 from cotenant.local.doctor.system import System
 from cotenant.local.home import Home
@@ -72,7 +72,7 @@ class Holding(NamedTuple):
 
 class Card(NamedTuple):
     reading: CardReading
-    account: CardAccount
+    account: GpuAccount
     holdings: tuple[Holding, ...] = ()
 
     @property

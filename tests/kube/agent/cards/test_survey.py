@@ -12,11 +12,12 @@ import time
 import pytest
 
 from cotenant.core.gpu import GPU
+from cotenant.dialects.pod_grant import read_grant
 from cotenant.hardware import libraries
-from cotenant.hardware.nvml import CardReading, Fault, NoDriver, Readings
+from cotenant.hardware.nvml import CardProcess, CardReading, Fault, NoDriver, Readings
 from cotenant.hardware.standin import driver as standin
 from cotenant.kube.agent.cards.cgroups import Owner
-from cotenant.kube.agent.cards.survey import Survey
+from cotenant.kube.agent.cards.survey import STEP, Survey
 
 GIB = 2**30
 
@@ -57,8 +58,8 @@ class Driver:
 
 
 def survey(driver: Driver, grants=dict, **more) -> Survey:
-    fields = {"interval": 0.6, "timeout": 5.0, "recovery": 600.0, **more}
-    return Survey(cards=driver, listener=driver, grants=grants, counted=dict, **fields)
+    fields = {"interval": 0.6, "timeout": 5.0, "recovery": 600.0, "counted": dict, **more}
+    return Survey(cards=driver, listener=driver, grants=grants, **fields)
 
 
 def problems(sight) -> list[str | None]:
@@ -130,6 +131,52 @@ async def test_a_gpu_s_time_is_added_up_by_container_where_the_driver_reports_it
     looking = survey(Driver(readings(None, None, None, "lost"), NoDriver("gone")), busy=told.get)
     assert (await looking.look()).busy == {"GPU-0": {main: 40, side: 5}, "GPU-1": {}}
     assert (await looking.look()).busy == {}
+
+
+GRANT = {
+    "version": 1,
+    "uid": "u",
+    "slots": [{"container": "main", "shares": [{"uuid": "GPU-0", "memory": 4 * GIB}]}],
+}
+
+
+def held(*processes: tuple[int, int | None], used: int) -> Readings:
+    gpu = GPU("GPU-0", 0, "T4", 16 * GIB)
+    return Readings((CardReading(gpu, used, tuple(CardProcess(pid, size) for pid, size in processes)),))
+
+
+@pytest.fixture
+def owned(monkeypatch):
+    """Process 1 is the pod's with the grant, 2 is no pod's."""
+    owners = {1: Owner("u", "main"), 2: None}
+    monkeypatch.setattr(
+        "cotenant.kube.agent.cards.survey.owners_of_processes",
+        lambda pids: {pid: owners[pid] for pid in pids if pid in owners},
+    )
+    return {"u": read_grant(json.dumps(GRANT), "u")}
+
+
+@pytest.mark.asyncio
+async def test_what_no_grant_covers_is_told_in_steps(owned):
+    driver = Driver(held((1, GIB), (2, 1), used=GIB + 1), held((1, 5 * GIB), used=5 * GIB))
+    looking = survey(driver, grants=lambda: owned)
+    assert (await looking.look()).outside == {"GPU-0": STEP}
+    assert (await looking.look()).outside == {"GPU-0": GIB}
+
+
+@pytest.mark.asyncio
+async def test_memory_that_no_process_answers_for_is_told_when_two_looks_find_it(owned):
+    calm, more = held((1, GIB), used=GIB), held((1, GIB), used=3 * GIB)
+    looking = survey(Driver(calm, more, calm, more, more), grants=lambda: owned)
+    told = [(await looking.look()).outside["GPU-0"] for _ in range(5)]
+    assert told == [0, 0, 0, 0, 2 * GIB]
+
+
+@pytest.mark.asyncio
+async def test_where_the_driver_reports_no_figure_the_slots_of_the_pod_count(owned):
+    driver = Driver(held((1, None), used=5 * GIB))
+    looking = survey(driver, grants=lambda: owned, counted=lambda: {"GPU-0": {"u": 3 * GIB, "v": 9 * GIB}})
+    assert (await looking.look()).outside == {"GPU-0": 2 * GIB}
 
 
 SURVEY = """

@@ -17,10 +17,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from cotenant.core.errors import CotenantError
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware import activity
+from cotenant.hardware.accounting import account
 from cotenant.hardware.nvml import CardReading, Fault, Readings
 from cotenant.kube.agent.cards.cgroups import Owner, owners_of_processes
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
-from cotenant.kube.agent.cards.outside import outside_of
 from cotenant.kube.agent.grants import cards_in_use, granted_on
 
 T = TypeVar("T")
@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 _LISTEN = 30.0
 """Seconds for which faults are listened to before the cards are registered anew: some may have come back."""
+STEP = 16 << 20
+"""Bytes. Memory outside grants is rounded up to it, so that the node's status seldom changes."""
 _APART = 0.5
 """Seconds at least between two looks, however many faults ask for one."""
 
@@ -169,11 +171,10 @@ class Survey:
         outside = {}
         for card in cards:
             uuid = card.gpu.uuid
-            held = outside_of(
-                card, pods, granted_on(uuid, grants), counted.get(uuid, {}), self._unexplained.get(uuid)
-            )
-            outside[uuid] = held.bytes
-            self._unexplained[uuid] = held.unexplained
+            unreported = _unreported(card, pods, counted.get(uuid, {}))
+            found = account(card, pods, granted_on(uuid, grants), unreported)
+            outside[uuid] = _rounded(found.confirmed(self._unexplained.get(uuid)).outside)
+            self._unexplained[uuid] = found.unexplained
         self._tell_changes(cards)
         return Sight(cards, outside, now, known is not None)
 
@@ -221,6 +222,24 @@ class Survey:
         log.warning("GPU %s reported XID %d", fault.uuid, fault.xid)
         self._remembered = marked(self._remembered, [fault], self.clock())
         self.again()
+
+
+def _unreported(
+    card: CardReading, pods: Mapping[int, str | None], counted: Mapping[str, int]
+) -> dict[str, int]:
+    """What slots count beyond the driver's figures, for pods with a process of which it reports none. A
+    slot's entries have pids of the container, so they cannot be matched with processes one by one.
+    """
+    found = {}
+    for uid in {pods.get(process.pid) for process in card.processes if process.bytes is None}:
+        if uid is not None:
+            reported = sum(each.bytes or 0 for each in card.processes if pods.get(each.pid) == uid)
+            found[uid] = max(0, counted.get(uid, 0) - reported)
+    return found
+
+
+def _rounded(size: int) -> int:
+    return -(-size // STEP) * STEP
 
 
 def _by_owner(
