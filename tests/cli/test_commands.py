@@ -181,7 +181,7 @@ def test_run_imports_neither_numpy_nor_rich(tmp_path):
         "import sys; sys.argv = ['cotenant', '--simulate', '1x16GiB', 'run', '--gpu-memory', '1Gi', '--', 'true']\n"
         "from cotenant.cli.main import group\n"
         "assert group.main(standalone_mode=False) == 0\n"
-        "print({'numpy', 'rich', 'asyncio', 'http', 'email'} & set(sys.modules))"
+        "print({'numpy', 'rich', 'asyncio', 'http', 'email', 'structlog'} & set(sys.modules))"
     )
     environ = {**os.environ, "COTENANT_HOME": str(tmp_path)}
     done = subprocess.run(

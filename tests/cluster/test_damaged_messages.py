@@ -17,7 +17,7 @@ from cluster.testbed.api import Api, Object
 pytestmark = pytest.mark.timeout(120)
 GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/cotenant-system/leases/cotenant-server"
-OWN_MISTAKES = ("Traceback", "an error of Cotenant itself", "could not be reviewed")
+OWN_MISTAKES = ("Traceback", "an error of Cotenant itself", "pod not reviewed")
 
 
 @pytest.fixture(scope="module")

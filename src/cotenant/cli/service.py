@@ -1,10 +1,9 @@
-"""What the server and the agent have in common: settings, access to the cluster, logging, signals."""
+"""Runs the server or the agent: settings, access to the cluster, logs, signals."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from cotenant.kube.api.auth.access import Access
     from cotenant.kube.settings import Settings
 
-log = logging.getLogger("cotenant")
-
 settings_option = click.option(
     "--settings",
     type=click.Path(path_type=Path),
@@ -31,17 +28,14 @@ settings_option = click.option(
 
 
 def run_service(file: Path | None, serve: Callable[[Settings, Access], Awaitable[None]]) -> None:
-    """Serve until SIGTERM or SIGINT; a CotenantError ends it with its message."""
+    """Serves until SIGTERM or SIGINT; a CotenantError ends it with its message."""
+    from cotenant.kube import logs
     from cotenant.kube.api.auth.kubeconfig import find
     from cotenant.kube.settings import Settings
     from cotenant.settings.loading import load_settings
 
     settings = load_settings(Settings, file, os.environ)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-    )
+    logs.set_up(sys.stderr, settings.log_level, settings.log_format)
     access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_told(serve(settings, access)))
@@ -70,7 +64,9 @@ async def _until_told(work: Awaitable[None]) -> None:
 
 
 def _stop(task: asyncio.Future[Any], number: int) -> None:
-    log.info("%s: stopping", signal.Signals(number).name)
+    from cotenant.kube.logs import get_logger
+
+    get_logger(__name__).info("stopping", signal=signal.Signals(number).name)
     task.cancel()
 
 

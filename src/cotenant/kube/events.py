@@ -7,7 +7,6 @@ if the API server has time for it: events are for people, nothing depends on the
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,8 +16,9 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import EVENTS
+from cotenant.kube.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 COMPONENT = "cotenant"
 PAUSE = 60.0
@@ -80,7 +80,8 @@ class EventRecorder:
             except KeyError:
                 continue  # it does not wait any more
             except Exception:  # whatever it is, the server must not end by it
-                log.exception("event on %s/%s", pod.metadata.namespace, pod.metadata.name)
+                meta = pod.metadata
+                log.exception("event cannot be worded", namespace=meta.namespace, pod=meta.name, uid=meta.uid)
                 continue
             await self._write(pod, key, text)
 
@@ -112,7 +113,9 @@ class EventRecorder:
         try:
             await self.client.apply(EVENTS, body, COMPONENT, meta.namespace, force=True, within=5.0)
         except KubeError as error:
-            log.debug("event on %s/%s: %s", meta.namespace, meta.name, error)
+            log.debug(
+                "event not recorded", namespace=meta.namespace, pod=meta.name, uid=meta.uid, error=error
+            )
 
 
 def _name(pod: str, uid: str, reason: str) -> str:

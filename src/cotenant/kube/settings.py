@@ -28,6 +28,8 @@ class Settings:
     """How to reach the API server; empty: as a pod, else $KUBECONFIG, else ~/.kube/config."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least important messages that are logged."""
+    log_format: Literal["logfmt", "json"] = "logfmt"
+    """How a record is written, one line each; on a terminal it is coloured for reading instead."""
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     """What the webhook does with GPU pods."""
     server: ServerSettings = field(default_factory=ServerSettings)

@@ -78,7 +78,7 @@ class Process:
 
 def test_an_agent_without_an_api_server_waits_measures_and_stops_when_it_is_asked(tmp_path):
     running = Process(tmp_path)
-    running.said("metrics at")
+    running.said("agent serves")
     assert running.fetch("/healthz") == (200, "ok\n")
     code, missing = running.fetch("/readyz")
     assert code == 503
@@ -96,12 +96,12 @@ def test_an_agent_without_an_api_server_waits_measures_and_stops_when_it_is_aske
 
 def test_a_second_agent_waits_until_the_first_is_gone(tmp_path):
     first = Process(tmp_path)
-    first.said("metrics at")
+    first.said("agent serves")
     second = Process(tmp_path)
     second.said("another agent runs on this node: waiting until it ends")
     first.process.kill()
     first.process.wait()
-    second.said("metrics at")
+    second.said("agent serves")
     assert second.end() == 0
 
 

@@ -154,7 +154,7 @@ def test_an_annotation_that_cannot_be_read_is_no_card(caplog):
         assert at.charged() == {"uid-a": "n1"}
         at.api.add_node(node_json("n1", 16))
         assert at.free() == [12]
-        assert sum("node n1" in record.message for record in caplog.records) == 1
+        assert sum("node=n1" in record.message for record in caplog.records) == 1
 
     run(main())
 
@@ -165,7 +165,7 @@ def test_a_grant_that_cannot_be_read_is_none(caplog):
         at.api.change("a", lambda it: it["metadata"]["annotations"].update({names.GRANT: '{"version": 9}'}))
         at.api.change("a", lambda it: it["status"].update(phase="Running"))
         assert at.charged() == {}
-        assert sum("web/a" in record.message for record in caplog.records) == 1
+        assert sum("namespace=web pod=a" in record.message for record in caplog.records) == 1
 
     run(main())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from time import perf_counter
 
@@ -12,12 +11,13 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import PATH
 from cotenant.kube.admission.review import Answer, review
+from cotenant.kube.logs import get_logger
 from cotenant.kube.request_errors import read_body, server_log
 from cotenant.kube.settings import Settings
 from cotenant.observe.exposition import Registry, counter, histogram
 from cotenant.observe.metrics import Metric
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 LARGEST_BODY = 3 * 2**20
 """Bytes; the API server itself takes no larger request."""
@@ -78,5 +78,5 @@ def _answer(body: bytes, settings: Settings, dialects: Dialects) -> Answer | Non
     try:
         return review(body, settings.admission, dialects)
     except Exception:
-        log.exception("a pod could not be reviewed")
+        log.exception("pod not reviewed")
         return None

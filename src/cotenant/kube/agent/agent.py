@@ -10,7 +10,6 @@ Nothing is withdrawn at the end: the pods go on.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import time
@@ -54,11 +53,12 @@ from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.api.store import Change
 from cotenant.kube.api.watcher import Watcher
+from cotenant.kube.logs import get_logger
 from cotenant.kube.settings import Settings
 from cotenant.observe.endpoints import endpoints
 from cotenant.settings.declaring import is_dns_name
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _FIRST_LOOK = 5.0
 """Seconds for which the kubelet waits for the first look at the cards, and no longer: until it knows us it
@@ -153,7 +153,7 @@ class Agent:
         try:
             routes = endpoints(ready=self.ready, metrics=self._metrics, state=self._state)
             async with serving(own.address, own.port, self._name, routes) as url:
-                log.info("agent %s of node %s: metrics at %s/metrics", self._version, self._name, url)
+                log.info("agent serves", version=self._version, node=self._name, metrics=f"{url}/metrics")
                 async with asyncio.TaskGroup() as group:
                     for what, work in parts.items():
                         group.create_task(_part(what, work()))
@@ -276,6 +276,6 @@ async def _part(what: str, work: Coroutine[Any, Any, None]) -> None:
     except CotenantError as error:
         raise PartFailed(f"{what} failed: {error}") from error
     except Exception as error:
-        log.exception("%s failed", what)
+        log.exception("part failed", part=what)
         raise PartFailed(f"{what} failed: {error!r}") from error
     raise PartFailed(f"{what} ended")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -10,9 +9,10 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant
 from cotenant.dialects.quantity import parse_whole
 from cotenant.kube.api.objects import Container, Pod
+from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import grant_of, has_ended
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def grants_of(pods: Iterable[Pod]) -> dict[str, PodGrant]:
@@ -22,7 +22,10 @@ def grants_of(pods: Iterable[Pod]) -> dict[str, PodGrant]:
         try:
             grant = grant_of(pod)
         except GrantUnreadable as error:
-            log.debug("pod %s/%s: %s", pod.metadata.namespace, pod.metadata.name, error)
+            meta = pod.metadata
+            log.debug(
+                "grant cannot be read", namespace=meta.namespace, pod=meta.name, uid=meta.uid, error=error
+            )
             continue
         if grant is not None:
             found[pod.metadata.uid] = grant

@@ -9,7 +9,6 @@ the kubelet admits them anew when it restarts, and would turn away those that no
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,9 +26,10 @@ from cotenant.kube.api.errors import Conflict, KubeError, NotFound
 from cotenant.kube.api.objects import Node
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NODES
+from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.gpus import VERSION, GpusUnreadable, NodeCard, NodeGpus, read_gpus, write_gpus
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _LONGEST_PROBLEM = 200
 _CALM = 30.0
@@ -73,7 +73,7 @@ def told_before(node: Node) -> NodeGpus:
     try:
         return read_gpus(node.metadata.annotations.get(names.GPUS))
     except GpusUnreadable as error:
-        log.warning("node %s: %s", node.metadata.name, error)
+        log.warning("GPUs of the node cannot be read", node=node.metadata.name, error=error)
         return NodeGpus(VERSION, ())
 
 
@@ -170,7 +170,7 @@ class Publisher:
         )
         self._note(None)
         self.published += 1
-        log.info("node %s: %s", node.metadata.name, _summary(patch))
+        log.info("node published", node=node.metadata.name, changes=_summary(patch))
         self.wrote(made)
         self.current = True
         return True
@@ -180,12 +180,12 @@ class Publisher:
         if isinstance(error, Conflict):
             error = None
         if error is not None and type(error) is not type(self.trouble):
-            log.warning("the node's cards cannot be told: %s", error)
+            log.warning("node not published", error=error)
         self.trouble = error
 
 
 def _summary(patch: Mapping[str, Any]) -> str:
-    parts = ["told of its cards"] if "metadata" in patch else []
+    parts = ["GPUs"] if "metadata" in patch else []
     if "status" in patch:
         for name, amount in patch["status"]["capacity"].items():
             parts.append(f"{name} removed" if amount is None else f"{name}={amount}")

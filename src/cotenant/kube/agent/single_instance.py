@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from cotenant.core.errors import CotenantError
+from cotenant.kube.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 _LOOK = 0.2
 
 

@@ -10,7 +10,6 @@ between.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import time
@@ -27,8 +26,9 @@ from cotenant.kube.api.errors import AlreadyExists, Conflict, KubeError, NotFoun
 from cotenant.kube.api.objects import Lease
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import LEASES
+from cotenant.kube.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 NEVER = float("-inf")
 
 
@@ -129,7 +129,7 @@ class Election:
             await self._step()
         except KubeError as error:
             if self.trouble is None:
-                log.warning("%s", error)
+                log.warning("lease not reached", lease=self.settings.name, error=error)
             self.trouble = error
         else:
             self.trouble = None
@@ -234,7 +234,7 @@ class Election:
         term = lease.spec.lease_transitions or 0
         if term != self.term:
             self.term = term
-            log.info("lease %s: term %d is ours", self.settings.name, term)
+            log.info("lease acquired", lease=self.settings.name, term=term)
         loop = asyncio.get_running_loop()
         for moment in (self._begins, self._ends):
             loop.call_later(max(0.0, moment - self.clock()), self._turn)
@@ -243,7 +243,7 @@ class Election:
     def _drop(self) -> None:
         if self._ends != NEVER:
             self._ends = NEVER
-            log.warning("lease %s: no longer ours, held by %s", self.settings.name, self.holder or "nobody")
+            log.warning("lease lost", lease=self.settings.name, term=self.term, holder=self.holder)
             self._turn()
 
     def _turn(self) -> None:
@@ -263,7 +263,7 @@ class Election:
             if lease is not None and self._holds(lease):
                 await self._write({"holderIdentity": None, "renewTime": self._now()})
         except KubeError as error:
-            log.warning("lease %s is left to expire: %s", self.settings.name, error)
+            log.warning("lease not released: it will expire", lease=self.settings.name, error=error)
         finally:
             self._ends = NEVER
 

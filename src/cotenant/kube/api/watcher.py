@@ -8,7 +8,6 @@ is told twice, and a deletion that happened while nobody looked is still told.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -23,9 +22,10 @@ from cotenant.kube.api.objects import HasMeta
 from cotenant.kube.api.resources import Resource
 from cotenant.kube.api.store import Store
 from cotenant.kube.api.watch_stream import BOOKMARK, DELETED
+from cotenant.kube.logs import get_logger
 
 T = TypeVar("T", bound=HasMeta)
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -183,5 +183,5 @@ class Watcher(Generic[T]):
 
     def _note(self, error: KubeError) -> None:
         if self.trouble is None or type(self.trouble) is not type(error):
-            log.warning("%s", error)
+            log.warning("watch interrupted", kind=self.resource.plural, error=error)
         self.trouble = error

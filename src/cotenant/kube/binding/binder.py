@@ -8,7 +8,6 @@ way is guarded by the old one and fails, and what is read after that is the outc
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,11 +26,12 @@ from cotenant.kube.binding.fencing import fenced
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.extender.messages import BindArgs
 from cotenant.kube.line.keeper import LineKeeper
+from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.pods.slots import PodDemand
 from cotenant.kube.scheduling.placing import place_pod
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 WITHIN = 4.0
 """Seconds for the Binding: so long the lease must hold when it is sent."""
@@ -173,7 +173,13 @@ class Binder:
             try:
                 now = await fenced(self.client, pod, WITHIN)
             except KubeError as error:
-                log.warning("pod %s/%s: bound or not is not known: %s", meta.namespace, meta.name, error)
+                log.warning(
+                    "not known whether the pod is bound",
+                    namespace=meta.namespace,
+                    pod=meta.name,
+                    uid=meta.uid,
+                    error=error,
+                )
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
             if now is None or not self.load(now):

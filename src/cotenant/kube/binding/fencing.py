@@ -8,7 +8,6 @@ then is final.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from random import Random
@@ -20,8 +19,9 @@ from cotenant.kube.api.errors import Conflict, KubeError, NotFound
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import PODS
+from cotenant.kube.logs import get_logger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 AT_ONCE = 32
 
@@ -59,7 +59,13 @@ async def fence_all(
                 try:
                     now = await fenced(client, pod, 5.0)
                 except KubeError as error:
-                    log.warning("%s", error)
+                    log.warning(
+                        "pod not fenced",
+                        namespace=pod.metadata.namespace,
+                        pod=pod.metadata.name,
+                        uid=pod.metadata.uid,
+                        error=error,
+                    )
                     await asyncio.sleep(backoff.next(error.retry_after))
                     continue
                 if now is not None:

@@ -7,7 +7,6 @@ is under way stays charged until its outcome is known, whatever is seen of the p
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,11 +15,12 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Change, Store
+from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.gpus import gpus_of_node
 from cotenant.kube.pods.demand import grant_of, has_ended
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 RECOUNT = 30.0
 """Seconds between looks at what is charged and not seen."""
@@ -72,7 +72,7 @@ class LedgerFeed:
             unseen = self.unseen()
             lasting = {uid: grant for uid, grant in unseen.items() if before.get(uid) is grant}
             if lasting:
-                log.info("%d grants are charged and not seen: listing pods anew", len(lasting))
+                log.info("grants charged for pods that are not seen: listing pods again", grants=len(lasting))
                 await relist()
                 self.forget_unseen(lasting)
             before = unseen
@@ -90,7 +90,11 @@ class LedgerFeed:
         try:
             return grant_of(pod)
         except CotenantError as error:
-            self._once(pod.metadata.uid, f"pod {pod.metadata.namespace}/{pod.metadata.name}: {error}")
+            meta = pod.metadata
+            if self._is_news(meta.uid):
+                log.warning(
+                    "grant cannot be read", namespace=meta.namespace, pod=meta.name, uid=meta.uid, error=error
+                )
             return None
 
     def _is_seen(self, uid: str) -> bool:
@@ -117,7 +121,8 @@ class LedgerFeed:
         try:
             gpus, outside = gpus_of_node(change.object)
         except CotenantError as error:
-            self._once(name, f"node {name}: {error}")
+            if self._is_news(name):
+                log.warning("GPUs of the node cannot be read", node=name, error=error)
             gpus, outside = (), {}
         else:
             self._unreadable.discard(name)
@@ -147,7 +152,9 @@ class LedgerFeed:
             and self.cluster.charged(now.metadata.uid) is not None
         )
 
-    def _once(self, key: str, message: str) -> None:
-        if key not in self._unreadable:
-            self._unreadable.add(key)
-            log.warning("%s", message)
+    def _is_news(self, key: str) -> bool:
+        """Whether the log does not yet say that this pod (by UID) or node (by name) cannot be read."""
+        if key in self._unreadable:
+            return False
+        self._unreadable.add(key)
+        return True

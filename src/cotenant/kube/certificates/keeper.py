@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
-import logging
 import ssl
 import time
 from collections.abc import Callable
@@ -31,9 +30,10 @@ from cotenant.kube.certificates import certificates, renewal
 from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.live_context import LiveContext
 from cotenant.kube.certificates.renewal import CertificatePolicy, CertificateSet
+from cotenant.kube.logs import get_logger
 from cotenant.kube.settings import Settings
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 SECRET = "cotenant-certificates"  # noqa: S105 - the name of the object
 ATTEMPTS = 8
@@ -211,9 +211,10 @@ class CertificateKeeper:
                 SECRETS, SECRET, {"data": changes}, self.settings.namespace, guard=Guard.of(secret)
             )
         self._wrote = True
-        log.info(
-            "certificates: %s", "created" if secret is None else f"changed: {', '.join(sorted(changes))}"
-        )
+        if secret is None:
+            log.info("certificates created")
+        else:
+            log.info("certificates changed", keys=", ".join(sorted(changes)))
 
     async def _publish(self, bundle: bytes) -> None:
         """Writes the CA bundle into the webhook configuration, if it is not there."""
@@ -233,7 +234,7 @@ class CertificateKeeper:
                 MUTATING_WEBHOOK_CONFIGURATIONS, self.webhook_configuration, steps, guard=Guard.of(found)
             )
             self._wrote = True
-            log.info("certificates: wrote caBundle of the webhook configuration")
+            log.info("caBundle written into the webhook configuration")
         now = self.clock()
         authorities = [certificates.pem(each) for each in certificates.read_all(bundle)]
         self._published = {each: self._published.get(each, now) for each in authorities}
@@ -246,7 +247,7 @@ class CertificateKeeper:
         if serving != self._serving:
             certificate = certificates.read(serving.certificate)
             assert certificate is not None  # noqa: S101 - it is being served
-            log.info("certificates: serving until %s", certificates.validity(certificate).not_after)
+            log.info("serving certificate", not_after=certificates.validity(certificate).not_after)
         self._serving, self._trusted = serving, kept.bundle
         self._ready.set()
 
@@ -266,7 +267,7 @@ class CertificateKeeper:
 
     def _note(self, error: KubeError | None) -> None:
         if error is not None and type(error) is not type(self.trouble):
-            log.warning("certificates: %s", error)
+            log.warning("certificates cannot be kept current", error=error)
         self.trouble = error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,11 +14,12 @@ from cotenant.kube.extender import messages
 from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.fast_http import Answer, Verb
 from cotenant.kube.extender.inspecting import inspect
+from cotenant.kube.logs import get_logger
 from cotenant.kube.request_errors import read_body
 from cotenant.observe.exposition import Registry, histogram
 from cotenant.observe.metrics import Metric
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 LARGEST_BODY = 64 * 2**20
 """A scheduler that sends whole nodes, 5,000 of them, sends as much."""
@@ -121,7 +121,7 @@ def _failed(name: str, error: Exception) -> Answer:
         return 400, messages.failed(str(error))
     if isinstance(error, CotenantError):
         return 500, messages.failed(str(error))
-    log.error("%s", name, exc_info=error)
+    log.error("request failed", verb=name, exc_info=error)
     return 500, messages.failed(f"{name}: an error of Cotenant itself; its log has the details")
 
 

@@ -11,7 +11,6 @@ any more, and goes on from there.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,12 +23,13 @@ from cotenant.kube.api.patches import Guard
 from cotenant.kube.events import EventRecorder
 from cotenant.kube.line.keeper import LineKeeper, Place
 from cotenant.kube.line.room_finder import RoomFinder
+from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.unschedulable import is_unschedulable
 from cotenant.kube.scheduling.eligible import no_wider
 from cotenant.kube.scheduling.opening import Opening
 from cotenant.kube.scheduling.tenants import LEAVES, STAYS
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 TICK = 1.0
 """Seconds between turns."""
@@ -95,7 +95,7 @@ class Preempting:
             try:
                 await self._turn()
             except Exception:  # whatever it is, the server must not end by it
-                log.exception("opening room for pods of high priority")
+                log.exception("evicting for pods of higher priority failed")
 
     async def _turn(self) -> None:
         self._review()
@@ -222,12 +222,26 @@ class Preempting:
         except (NotFound, Conflict):
             return True  # it is gone; the name may be another pod's by now
         except KubeError as error:
-            log.warning("%s", error)
+            log.warning(
+                "eviction failed",
+                namespace=meta.namespace,
+                pod=meta.name,
+                uid=meta.uid,
+                for_uid=uid,
+                error=error,
+            )
             if not error.uncertain:
                 self._spare(uid, victim)
             return False
         except CotenantError as error:  # we may not lead for so long
-            log.warning("%s", error)
+            log.warning(
+                "eviction failed",
+                namespace=meta.namespace,
+                pod=meta.name,
+                uid=meta.uid,
+                for_uid=uid,
+                error=error,
+            )
             self._give_up(uid)
             return False
         if not dry_run:
@@ -238,7 +252,7 @@ class Preempting:
         meta, node = victim.metadata, self._under_way[uid].opening.node
         self.finder.evicted.add(meta.uid)
         self.evicted()
-        log.info("pod %s/%s is evicted from %s for pod %s", meta.namespace, meta.name, node, uid)
+        log.info("pod evicted", namespace=meta.namespace, pod=meta.name, uid=meta.uid, node=node, for_uid=uid)
         why = f"evicted from {node}: pod {uid}, of higher priority, needs its room on the GPUs"
         self.teller.tell(victim, "EvictedForGPU", why)
         place = self.line.place(uid)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ from cotenant.kube.api.store import Change, Store
 from cotenant.kube.events import EventRecorder
 from cotenant.kube.line.membership import is_in_line, is_kept_by_others, rows_that_take_pods, waited, waiting
 from cotenant.kube.line.settings import LineSettings
+from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.unschedulable import created_at, may_be_bound, unschedulable_message
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
@@ -38,7 +38,7 @@ from cotenant.kube.scheduling.recent_room import RecentRoom
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.waiting import Waiting, behind, order, serve
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 TICK = 1.0
 """Seconds between looks at whose patience has ended and who did not follow a call."""
@@ -297,7 +297,13 @@ class LineKeeper:
             if self.pods.get(uid) is None:  # else we shall be told that it goes
                 self.forget(uid)
         except KubeError as error:
-            log.warning("calling %s/%s: %s", meta.namespace, meta.name, error)
+            log.warning(
+                "pod not annotated for another try",
+                namespace=meta.namespace,
+                pod=meta.name,
+                uid=uid,
+                error=error,
+            )
 
     def _leaves_line(self, change: Change[Pod]) -> bool:
         """Reports whether kube-scheduler has just given other reasons than GPUs. What it said before may be

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import os
 import ssl
 from collections import deque
@@ -48,6 +47,7 @@ from cotenant.kube.extender.state import state
 from cotenant.kube.line.evicting import Preempting
 from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.line.room_finder import RoomFinder
+from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of, has_ended, holds_slot
 from cotenant.kube.pods.kept_fields import kept_of
 from cotenant.kube.pods.slots import PodDemand
@@ -58,7 +58,7 @@ from cotenant.observe.endpoints import endpoints
 from cotenant.observe.exposition import Registry, counter, gauge, text_of
 from cotenant.observe.metrics import Metric
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 REMEMBERED = 1000
 """Demands served last, by which fragmentation is measured."""
@@ -182,7 +182,7 @@ class Server:
         await _listening(self.settings.webhook.port, site.start())
         port = self.settings.extender.port
         await _listening(port, front.listen(address, port, None if plain else self._mutual()))
-        log.info("listening on %s", self.address)
+        log.info("listening", address=self.address)
 
     def _ready(self) -> dict[str, str | None]:
         missing = "this server has no certificate yet"
@@ -212,11 +212,11 @@ class Server:
             gc.collect()
             gc.freeze()  # what has been read stays: no collection need look at it again
             log.info(
-                "term %d: %d nodes, %d pods charged", term, len(self.nodes.store), len(self.cluster.pods)
+                "term begins", term=term, nodes=len(self.nodes.store), charged_pods=len(self.cluster.pods)
             )
             await self._publish(term)
             await self.election.wait_until_over(term)
-            log.warning("term %d is over", term)
+            log.warning("term is over", term=term)
 
     async def _publish(self, term: int) -> None:
         """The way to us, however often it must be tried."""
@@ -225,7 +225,7 @@ class Server:
             try:
                 await publish(self.client, self.settings, self.address)
             except KubeError as error:
-                log.warning("%s", error)
+                log.warning("endpoints not published", term=term, error=error)
                 await asyncio.sleep(backoff.next(error.retry_after))
             else:
                 return
@@ -240,7 +240,7 @@ class Server:
             for pod in self.pods.store
             if not pod.spec.node_name and not has_ended(pod) and holds_slot(pod)
         ]
-        log.info("term %d: fencing %d pods that are not bound", term, len(unbound))
+        log.info("fencing pods that are not bound", term=term, pods=len(unbound))
         await fence_all(self.client, unbound, self.binder.load, lambda: self._leads(term))
 
     def _remember(self) -> None:

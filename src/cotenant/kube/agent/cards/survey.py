@@ -7,7 +7,6 @@ agent goes on, and when the driver answers after all the cards are well again.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -22,9 +21,10 @@ from cotenant.hardware.nvml import CardReading, Fault, Readings
 from cotenant.kube.agent.cards.cgroups import Owner, owners_of_processes
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
 from cotenant.kube.agent.grants import cards_in_use, granted_on
+from cotenant.kube.logs import get_logger
 
 T = TypeVar("T")
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _LISTEN = 30.0
 """Seconds for which faults are listened to before the cards are registered anew: some may have come back."""
@@ -116,7 +116,7 @@ class Survey:
             async with asyncio.timeout(self.timeout):
                 await listening.wait()
         except TimeoutError:
-            log.warning("faults of the cards cannot be heard yet: the driver does not answer")
+            log.warning("not listening for GPU faults yet: the driver does not answer")
         while True:
             self._wake.clear()
             await self.look()
@@ -142,7 +142,7 @@ class Survey:
             except CotenantError as error:
                 told = str(error)
             except Exception as error:  # whatever a driver does, the cards are sick and the agent is not
-                log.exception("the cards cannot be read")
+                log.exception("GPUs cannot be read")
                 told = f"the cards cannot be read: {error}"
         self._note(told if isinstance(told, str) else None)
         self.sight = self._reckon(told, owners)._replace(busy=_by_owner(busy, owners))
@@ -183,17 +183,19 @@ class Survey:
         for card in cards:
             was = before.get(card.gpu.uuid)
             if card.problem is not None and card.problem != was:
-                log.warning("%s (%s) takes no new grant: %s", card.gpu, card.gpu.uuid, card.problem)
+                log.warning(
+                    "GPU takes no new grant", gpu=card.gpu.index, gpu_uuid=card.gpu.uuid, problem=card.problem
+                )
             elif card.problem is None and was is not None:
-                log.info("%s (%s) is well again", card.gpu, card.gpu.uuid)
+                log.info("GPU is healthy again", gpu=card.gpu.index, gpu_uuid=card.gpu.uuid)
         for uuid in before.keys() - {card.gpu.uuid for card in cards}:
-            log.warning("GPU %s is gone", uuid)
+            log.warning("GPU is gone", gpu_uuid=uuid)
 
     def _note(self, trouble: str | None) -> None:
         if trouble is not None and trouble != self.trouble:
-            log.error("%s", trouble)
+            log.error("GPUs cannot be surveyed", error=trouble)
         elif trouble is None and self.trouble is not None:
-            log.info("the driver answers again")
+            log.info("driver answers again")
         self.trouble = trouble
 
     def _listen(self, loop: asyncio.AbstractEventLoop, listening: asyncio.Event) -> None:
@@ -210,7 +212,7 @@ class Survey:
             except RuntimeError:  # the loop is closed: the agent ends
                 return
             except Exception:
-                log.exception("faults of the cards cannot be heard")
+                log.exception("cannot listen for GPU faults")
                 pause = self.interval
             try:
                 loop.call_soon_threadsafe(listening.set)
@@ -219,7 +221,7 @@ class Survey:
             time.sleep(pause)
 
     def _heard(self, fault: Fault) -> None:
-        log.warning("GPU %s reported XID %d", fault.uuid, fault.xid)
+        log.warning("GPU reported a fault", gpu_uuid=fault.uuid, xid=fault.xid)
         self._remembered = marked(self._remembered, [fault], self.clock())
         self.again()
 

@@ -7,7 +7,6 @@ admit, whatever its size.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -19,10 +18,11 @@ from cotenant.dialects import names
 from cotenant.kube.agent.classic.registration import Registration
 from cotenant.kube.agent.slots.mounts import Simulation, allocation
 from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner, device_id
+from cotenant.kube.logs import get_logger
 from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
 from cotenant.kube.protos.grpc_calls import Context, serve, service_handler
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 _START_TIMEOUT = 25.0
 """Seconds to prepare a slot. The kubelet gives up after 30, and its message explains less than ours."""
 
@@ -155,10 +155,10 @@ async def _or_abort(context: Context, work: Awaitable[Response]) -> Response:
     try:
         return await work
     except CotenantError as error:
-        _log.warning("%s", error)
+        log.warning("call of the kubelet refused", error=error)
         code, text = grpc.StatusCode.FAILED_PRECONDITION, f"cotenant: {error}"
-    except Exception as error:  # noqa: BLE001 - a bug: this container does not start, others do
-        _log.exception("a call of the kubelet failed")
+    except Exception as error:
+        log.exception("call of the kubelet failed")
         code, text = (
             grpc.StatusCode.INTERNAL,
             f"cotenant: the node's agent failed; see its log for details: {error!r}",

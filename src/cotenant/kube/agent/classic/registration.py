@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +20,11 @@ import grpc.aio
 
 from cotenant.kube.agent.classic.channel import kubelet_channel
 from cotenant.kube.api.backoff import Backoff
+from cotenant.kube.logs import get_logger
 from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
 from cotenant.kube.protos.grpc_calls import call
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 _VERSION = "v1beta1"
 _OUR_SOCKET, _KUBELET_SOCKET = "cotenant.sock", "kubelet.sock"
 _INTERVAL = 0.1
@@ -80,7 +80,7 @@ class Registration:
                     backoff.reset()
                     await self._until_lost(kubelet, ours)
                     self._accepted = None
-                    _log.warning("the kubelet no longer watches %s: registering again", self.resource)
+                    log.warning("the kubelet no longer watches %s: registering again", self.resource)
                 await self._pause(backoff.next(), kubelet)
         finally:
             self._accepted = None
@@ -96,7 +96,11 @@ class Registration:
             server.add_insecure_port(f"unix:{socket}")
             await server.start()
         except RuntimeError as error:
-            _log.warning("cannot serve at %s: %s. Is agent.kubelet the kubelet's folder?", socket, error)
+            log.warning(
+                "device plugin cannot listen: is agent.kubelet the kubelet's folder?",
+                socket=socket,
+                error=error,
+            )
             return None, None
         return server, _identity(socket)
 
@@ -109,10 +113,10 @@ class Registration:
             try:
                 await call(channel, v1beta1.Registration.Register)(request, timeout=5.0)
             except grpc.aio.AioRpcError as error:
-                _log.warning("the kubelet did not register %s: %s", self.resource, error.details())
+                log.warning("the kubelet did not register %s: %s", self.resource, error.details())
                 return False
         self._accepted = self.wall_clock()
-        _log.info("registered %s with the kubelet", self.resource)
+        log.info("registered with the kubelet", resource=self.resource)
         return True
 
     async def _until_lost(self, kubelet: Identity, ours: Identity | None) -> None:

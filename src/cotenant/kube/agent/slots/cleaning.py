@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass
 
 from cotenant.core.errors import CotenantError
 from cotenant.kube.agent.classic.pod_resources import Holder, Holders
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 from cotenant.kube.agent.slots.starting import Reader, Record, has_gone
+from cotenant.kube.logs import get_logger
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Cleaning:
             try:
                 await self.clean()
             except CotenantError as error:
-                _log.warning("slots are not cleaned up: %s", error)
+                log.warning("slots not cleaned up", error=error)
             await asyncio.sleep(every)
 
     async def clean(self) -> list[NodeSlot]:
@@ -43,7 +43,15 @@ class Cleaning:
             if gone and self.slots.remove(slot)  # which looks again whether it is still this one, and free
         ]
         for slot in removed:
-            _log.info("%s: removed, %s has gone", slot.device, slot.owner)
+            owner = slot.owner
+            log.info(
+                "slot removed: its container has gone",
+                device=slot.device,
+                namespace=owner.namespace,
+                pod=owner.pod,
+                uid=owner.uid,
+                container=owner.container,
+            )
         return removed
 
 

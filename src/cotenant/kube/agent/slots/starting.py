@@ -9,7 +9,6 @@ may have granted the same room. If any of it cannot be said, the container does 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,10 +32,11 @@ from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots, SlotHeld, 
 from cotenant.kube.api.errors import KubeError, NotFound
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NAMESPACES, PODS, Resource
+from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import has_ended
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 _API = 8.0
 """Seconds for a question to the API server. The kubelet gives 30 for all."""
@@ -88,7 +88,15 @@ class Starting:
         mode = own or await self._namespace_mode(holder.namespace) or self.mode
         owner = SlotOwner(pod.metadata.uid, *holder, device, slot.shares)
         await self._make(owner, mode)
-        _log.info("%s: slot for %s, %s", device, owner, mode)
+        log.info(
+            "slot made",
+            device=device,
+            namespace=owner.namespace,
+            pod=owner.pod,
+            uid=owner.uid,
+            container=owner.container,
+            mode=mode,
+        )
         return owner
 
     async def _pod(self, holder: Holder) -> Pod:
