@@ -17,9 +17,9 @@ from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.finding import Finding
 from cotenant.kube.operating.doctor.findings import findings
 from cotenant.kube.operating.doctor.policy_checks import POLICIES
-from cotenant.kube.operating.doctor.state import OfAgent, OfServer
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.settings import Settings
+from cotenant.observe.state import AgentState, ServerState
 
 SETTINGS = Settings()
 NAMES = tuple(f"cotenant-{service}.cotenant-system.svc" for service in ("webhook", "extender"))
@@ -43,12 +43,12 @@ def binding(name: str, **changes) -> dict:
     return {"spec": {"policyName": name, "validationActions": ["Deny"], **changes}}
 
 
-def told_by_server(**told) -> OfServer:
-    return msgspec.convert(told, OfServer)
+def told_by_server(**told) -> ServerState:
+    return msgspec.convert(told, ServerState)
 
 
-def told_by_agent(**told) -> OfAgent:
-    return msgspec.convert(told, OfAgent)
+def told_by_agent(**told) -> AgentState:
+    return msgspec.convert(told, AgentState)
 
 
 def leads_to(*addresses: str, name: str = "cotenant-extender", port: int = 8444, **changes) -> dict:

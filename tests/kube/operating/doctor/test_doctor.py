@@ -34,8 +34,8 @@ from cotenant.dialects import names
 from cotenant.kube.api.objects import Generic, Meta
 from cotenant.kube.extender.state import state
 from cotenant.kube.operating.doctor.installed_sum import ANNOTATION
-from cotenant.kube.operating.doctor.state import OfServer
 from cotenant.kube.operating.explain.line_view import ledger_of_cluster
+from cotenant.observe.state import ServerState
 
 
 def test_a_cluster_that_is_well_gives_nothing():
@@ -361,6 +361,6 @@ def test_the_leaders_ledger_differs_from_the_grants(charged, kind):
 
 def test_the_ledger_is_told_as_it_is_compared():
     cluster = ledger_of_cluster(WELL.nodes, WELL.pods)
-    told = msgspec.json.decode(state(cluster, leads=True), type=OfServer)
+    told = msgspec.json.decode(state(cluster, leads=True), type=ServerState)
     assert kinds(ledgers={"server-1": told}) == []
     assert kinds(ledgers={"server-1": told, "server-2": told}) == ["two-lead"]

@@ -30,10 +30,10 @@ from cotenant.kube.certificates import renewal
 from cotenant.kube.certificates.renewal import NOTHING, CertificateSet
 from cotenant.kube.operating.doctor.facts import ImagePod
 from cotenant.kube.operating.doctor.scheduler_maps import configurations
-from cotenant.kube.operating.doctor.state import OfAgent
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.pods.demand import MIRROR
 from cotenant.kube.settings import Settings
+from cotenant.observe.state import AgentState
 
 
 class TestGrants:
@@ -273,26 +273,9 @@ class TestSchedulers:
 
 
 class TestStates:
-    @pytest.mark.parametrize(
-        "told",
-        [
-            {"slots": "x"},
-            {"slots": [None]},
-            {"slots": [{"limits": {"GPU-1": "much"}}]},
-            {"kubelet": ["x"]},
-            {"waits": 7},
-        ],
-    )
-    def test_what_makes_no_sense_is_refused_as_it_is_read(self, told):
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(told, OfAgent)
-
-    def test_what_newer_agents_tell_besides_is_passed_over(self):
-        assert msgspec.convert({"version": "9", "cards": [1], "slots": []}, OfAgent) == OfAgent()
-
     def test_without_the_pods_no_charge_and_no_slot_is_called_left(self):
         slot = {"device": "slot-0000", "uid": "x", "namespace": "team", "pod": "a", "container": "main"}
-        told = msgspec.convert({"slots": [slot]}, OfAgent)
+        told = msgspec.convert({"slots": [slot]}, AgentState)
         blind = {"pods": (), "unread": ("pods: not allowed",), "states": {"n1": told}, "ledgers": LEADS}
         assert kinds(**blind) == ["not-looked-at"]
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from cotenant.kube.api.objects import Generic, Lease, Meta, Node, Pod
-from cotenant.kube.operating.doctor.state import OfAgent, OfServer
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.operating.status.census import NodeSeen, census
 from cotenant.kube.pods.demand import has_ended
+from cotenant.observe.state import AgentState, ServerState
 
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
@@ -89,9 +89,9 @@ class Facts:
     """KubeSchedulerConfigurations found in ConfigMaps, by where they stand."""
     own_schedulers: frozenset[str] = frozenset()
     """Those that belong to this installation."""
-    states: Mapping[str, OfAgent] = field(default_factory=dict)
+    states: Mapping[str, AgentState] = field(default_factory=dict)
     """What agents tell of their slots, by node."""
-    ledgers: Mapping[str, OfServer] = field(default_factory=dict)
+    ledgers: Mapping[str, ServerState] = field(default_factory=dict)
     """What servers tell of their ledgers, by the names of their pods."""
     version: str = ""
     """Of the program that examines."""

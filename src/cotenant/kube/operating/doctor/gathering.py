@@ -14,8 +14,8 @@ from cotenant.kube.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, 
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_maps import configurations, own_places
-from cotenant.kube.operating.doctor.state import OfAgent, OfServer
 from cotenant.kube.operating.installed import find_installed
+from cotenant.observe.state import AgentState, ServerState
 
 T = TypeVar("T")
 _GROUP = "admissionregistration.k8s.io"
@@ -61,8 +61,8 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         for each in images or ()
         if each.metadata.namespace == space and each.metadata.labels.get(NAME) == "cotenant"
     )
-    agents = await reader.states(own, "agent", settings.agent.port, OfAgent)
-    servers = await reader.states(own, "server", settings.webhook.port, OfServer)
+    agents = await reader.states(own, "agent", settings.agent.port, AgentState)
+    servers = await reader.states(own, "server", settings.webhook.port, ServerState)
     troubles = (installed.trouble, installed.webhook_trouble)
     return Facts(
         now=now,

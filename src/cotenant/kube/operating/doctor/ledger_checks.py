@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from cotenant.core.units import format_bytes
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, FIX, Finding
-from cotenant.kube.operating.doctor.state import Charge
 from cotenant.kube.operating.status.census import readable_grant
+from cotenant.observe.state import Charge
 
 REPAIR = "servers"
 """A server that starts reads all grants anew; pods that run do not notice it."""

@@ -8,8 +8,8 @@ from cotenant.core.units import format_bytes
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.finding import ERROR, WARNING, Finding
-from cotenant.kube.operating.doctor.state import Slot
 from cotenant.kube.operating.status.census import readable_grant
+from cotenant.observe.state import SlotState
 
 
 def slots(facts: Facts) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def slots(facts: Facts) -> Iterator[Finding]:
                 yield from _record(node, slot, told.kubelet.get(slot.device, ()))
 
 
-def _record(node: str, slot: Slot, holders: Sequence[str]) -> Iterator[Finding]:
+def _record(node: str, slot: SlotState, holders: Sequence[str]) -> Iterator[Finding]:
     """The kubelet's own record of who holds the device."""
     if holders and list(holders) != [slot.holder]:
         others = dict.fromkeys(holder.rpartition("/")[0] for holder in holders)
@@ -47,7 +47,7 @@ def _record(node: str, slot: Slot, holders: Sequence[str]) -> Iterator[Finding]:
         )
 
 
-def _slot(facts: Facts, node: str, slot: Slot, pods: Mapping[str, Pod]) -> Iterator[Finding]:
+def _slot(facts: Facts, node: str, slot: SlotState, pods: Mapping[str, Pod]) -> Iterator[Finding]:
     target = f"{node}/{slot.device}"
     pod = pods.get(slot.uid)
     grant = readable_grant(pod) if pod is not None and pod.spec.node_name == node else None
@@ -84,7 +84,7 @@ def _slot(facts: Facts, node: str, slot: Slot, pods: Mapping[str, Pod]) -> Itera
             )
 
 
-def _left(facts: Facts, node: str, slot: Slot) -> Finding:
+def _left(facts: Facts, node: str, slot: SlotState) -> Finding:
     """The agent removes it: at once when it is asked for, else within seconds of its last process."""
     lives = "a process lives in it" if slot.held else "no process lives in it"
     log = f"kubectl logs -n {facts.installed.namespace} {_agent(facts, node)}"
