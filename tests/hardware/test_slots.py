@@ -200,7 +200,7 @@ def test_limits_change_in_place(slot):
 
 def test_files_are_private_unless_the_folder_is_for_all(tmp_path):
     slots.create(tmp_path / "mine", limits(("GPU-a", 1)))
-    slots.create(tmp_path / "ours", limits(("GPU-a", 1)), modes=slots.SHARED)
+    slots.create(tmp_path / "ours", limits(("GPU-a", 1)), permissions=slots.SHARED)
     assert (tmp_path / "mine" / "usage").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "ours").stat().st_mode & 0o777 == 0o777
     assert (tmp_path / "ours" / "usage").stat().st_mode & 0o777 == 0o666
@@ -209,7 +209,7 @@ def test_files_are_private_unless_the_folder_is_for_all(tmp_path):
 def test_a_container_may_count_in_its_slot_and_only_read_its_limits(tmp_path):
     before = os.umask(0o077)
     try:
-        slots.create(tmp_path / "slot", limits(("GPU-a", 1)), modes=slots.MOUNTED)
+        slots.create(tmp_path / "slot", limits(("GPU-a", 1)), permissions=slots.MOUNTED)
     finally:
         os.umask(before)
     modes = [(tmp_path / "slot" / name).stat().st_mode & 0o777 for name in (".", "usage", "limits")]

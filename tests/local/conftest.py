@@ -15,6 +15,7 @@ import pytest
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.hardware import libraries
+from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import CardReading, Readings
 from cotenant.hardware.standin.driver import StandIn
 from cotenant.local import home
@@ -77,7 +78,7 @@ def plain_cards():
 def plain_machine(tmp_path, plain_cards):
     """The books without a driver: for what is decided, not for what runs."""
     place = home.prepare(tmp_path / "home", tmpfs=tmp_path)
-    machine = Machine(place, Store(place), plain_cards, Path("/nonexistent/libcotenant.so"), 256 << 20)
+    machine = Machine(place, Store(place), plain_cards, Shim(Path("/nonexistent/libcotenant.so")), 256 << 20)
     yield machine
     machine.store.close()
 

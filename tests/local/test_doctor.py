@@ -17,6 +17,7 @@ from cotenant.core.demand import Demand
 from cotenant.core.grant import Share
 from cotenant.hardware import slots
 from cotenant.hardware.accounting import GpuAccount
+from cotenant.hardware.enforcers.shim import LIBRARY as SHIM
 from cotenant.hardware.nvml import CardProcess
 from cotenant.local import home as homes
 from cotenant.local import slot_folder
@@ -26,7 +27,6 @@ from cotenant.local.doctor.findings import findings
 from cotenant.local.doctor.lowering import Held, lowered
 from cotenant.local.doctor.places import Access, filesystem_of
 from cotenant.local.doctor.system import CUDA, NVML, Library, Preload, System
-from cotenant.local.environment import SHIM
 from cotenant.local.machine import Machine
 from cotenant.local.processes import identify
 from cotenant.local.store import Store
@@ -63,7 +63,7 @@ def charge(plain_machine, make_job):
         with machine.store.change() as books:
             books.jobs[id] = job
         if slot and job.shares:
-            slot_folder.make(machine.home, job, machine.context_bytes)
+            slot_folder.make(machine, job)
         return job
 
     return put
@@ -134,7 +134,7 @@ def test_a_stray_slot(plain_machine, charge, make_job, dead):
     stray = make_job(
         "stray", slot=plain_machine.home.slots / "stray", shares=(Share("GPU-0", GIB),), process=dead
     )
-    slot_folder.make(plain_machine.home, stray, 0)
+    slot_folder.make(plain_machine, stray)
     assert_repaired(plain_machine, "stray-slot")
     assert os.listdir(plain_machine.home.slots) == ["train"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cotenant.hardware import libraries
+from cotenant.hardware.enforcers.shim import LIBRARY as SHIM
 from cotenant.local.doctor import system
 from cotenant.local.doctor.system import CUDA, NVML
-from cotenant.local.environment import SHIM
 
 
 class TestSystem:

@@ -5,6 +5,8 @@ import pytest
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.grant import Share
+from cotenant.hardware.enforcers.mps import Mps
+from cotenant.hardware.enforcers.shim import Shim
 from cotenant.local import environment
 from cotenant.local.job import Job
 from cotenant.local.processes import Process
@@ -26,8 +28,9 @@ JOB = Job(
 )
 
 
-def given(environ, job=JOB, *, preload=True, cards=None):
-    return environment.for_command(environ, job, SHIM, cards or {}, preload=preload)
+def given(environ, job=JOB, *, preload=True, compute=None, cards=None):
+    beside = [] if compute is None else [compute]
+    return environment.for_command(environ, job, [Shim(SHIM, preload=preload), *beside], cards or {})
 
 
 def test_a_command_sees_its_cards_its_slot_and_the_shim():
@@ -59,7 +62,7 @@ def test_nothing_is_preloaded_where_it_would_do_harm():
 def test_compute_is_passed_to_mps_only_where_it_runs():
     name = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
     assert name not in given({})
-    assert given({}, replace(JOB, compute="mps"))[name] == "30"
+    assert given({}, compute=Mps({}, 30))[name] == "30"
 
 
 def test_simulated_cards_are_found_through_the_environment():

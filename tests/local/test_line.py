@@ -31,7 +31,7 @@ def granted(machine):
 def with_slot(machine, job):
     """A job that was granted and whose slot is made, as its runner does it."""
     job = join(machine, replace(job, slot=machine.home.slots / job.id)).job
-    slot_folder.make(machine.home, job, machine.context_bytes)
+    slot_folder.make(machine, job)
     return job
 
 

@@ -10,6 +10,7 @@ import click
 
 from cotenant.core.units import parse_bytes, parse_duration
 from cotenant.hardware import libraries
+from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Nvml
 from cotenant.local import home
 from cotenant.local.machine import PATIENCE, Machine
@@ -61,7 +62,7 @@ def machine_of(simulate: str | None) -> Machine:
         home=place,
         store=Store(place),
         cards=Nvml(),
-        shim=libraries.shim(),
+        shim=Shim(libraries.shim()),
         context_bytes=parse_bytes(context, "COTENANT_CONTEXT_MEMORY"),
         patience=waits,
     )
@@ -77,7 +78,7 @@ def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
         home=place,
         store=Store(place),
         cards=Nvml(libraries.standin_nvml(), {"COTENANT_STANDIN": str(place.standin)}),
-        shim=libraries.shim(),
+        shim=Shim(libraries.shim()),
         context_bytes=standin.context_bytes(place.standin),
         patience=patience,
         card_environment={**cards, "COTENANT_SIMULATE": spec},

@@ -98,7 +98,7 @@ def _outcomes(simulate: str | None, *, fix: bool) -> tuple[report.Outcome, ...]:
             do="see above",
         )
         return (report.Outcome(finding, left=True),)
-    seen = system.look(machine.shim, os.environ, machine.card_environment)
+    seen = system.look(machine.shim.library, os.environ, machine.card_environment)
     return report.check(machine, seen, fix=fix)
 
 

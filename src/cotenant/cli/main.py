@@ -129,14 +129,13 @@ def call() -> int:
 
 
 def _leave_the_grant() -> None:
-    """Called inside a grant, the shim is in this process too and shows it a smaller card: start again
-    without it.
-    """
-    preloads = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
-    if any(os.path.basename(entry) == "libcotenant.so" for entry in preloads):
-        from cotenant.local.environment import without_grant
+    """Restarts without the shim if it was preloaded: inside a grant it shows this process a smaller card."""
+    if "LD_PRELOAD" not in os.environ:  # by far the most calls, and they need not import the shim for it
+        return
+    from cotenant.hardware.enforcers.shim import is_preloaded, without_slot
 
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], without_grant(os.environ))  # noqa: S606
+    if is_preloaded(os.environ):
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], without_slot(os.environ))  # noqa: S606
 
 
 if __name__ == "__main__":

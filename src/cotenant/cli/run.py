@@ -72,7 +72,9 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
         raise BadInput("--no-wait and --wait-timeout exclude each other")
     machine = machine_of(ctx.obj)
     simulate = ["--simulate", ctx.obj] if ctx.obj else []
-    containers.refuse(command, [*simulate, *_spelled(options)], machine.shim, machine.card_environment)
+    containers.refuse(
+        command, [*simulate, *_spelled(options)], machine.shim.library, machine.card_environment
+    )
     request = Request(
         command=command,
         demand=demand,

@@ -22,9 +22,9 @@ from typing import Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.demo import worker
+from cotenant.hardware.enforcers.shim import without_slot
 from cotenant.hardware.standin import driver as standin
 from cotenant.local import home
-from cotenant.local.environment import without_grant
 
 PATIENCE = 15.0
 """Seconds in which anything in the story must happen."""
@@ -227,7 +227,7 @@ def _cotenant(arguments: Sequence[str]) -> list[str]:
 
 def _environ(environ: Mapping[str, str], folder: Path, spec: str) -> dict[str, str]:
     """The user's, without what would change the story."""
-    own = {name: value for name, value in without_grant(environ).items() if not name.startswith("COTENANT_")}
+    own = {name: value for name, value in without_slot(environ).items() if not name.startswith("COTENANT_")}
     own.update(COTENANT_HOME=str(folder), COTENANT_SIMULATE=spec)
     own["PATH"] = f"{os.path.dirname(sys.executable)}:{own.get('PATH', os.defpath)}"
     return own

@@ -1,8 +1,10 @@
-"""Slots as the machine's side sees them: it writes `limits` and reads `usage`.
+"""Creates, reads, changes and closes a slot: the files `limits` and `usage` that a grant's processes share.
 
-The layout is that of csrc/include/cotenant_slot.h; a test compares the two. A slot is alive while anybody
-holds a lock on its `usage` file: the command by a descriptor that it inherits, and each process that uses a
-card by an entry of its own. Both are kernel locks, so they end with their holder and with nothing else.
+This is the machine's side: it writes `limits` and reads `usage`. The layout is that of
+csrc/include/cotenant_slot.h; a test compares the two. A slot is in use while any process holds a lock on its
+`usage` file: the command through a descriptor that it inherits, and each process that uses a GPU through the
+lock of its own entry. Both are kernel locks: they end with their holder, also after kill -9, and with nothing
+else.
 """
 
 from __future__ import annotations
@@ -13,18 +15,19 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.grant import Share
 from cotenant.core.mode import MODES, Mode
 
 ABI = 1
 CARDS = 16
 PROCESSES = 1024
 GRANULE = 2 << 20
-"""The step in which CUDA drivers hand out device memory."""
+"""Bytes: CUDA drivers allocate device memory in multiples of this."""
 
 _HEADER = struct.Struct("<8sII64sQQ")
 _CARD = struct.Struct("<80sQQ32x")
@@ -47,19 +50,19 @@ _FLOCK = "hhqqi"
 _OUT_OF_THE_WAY = 200
 
 
-class Modes(NamedTuple):
-    """Who may do what with the files of a slot, as the file system tells."""
+class Permissions(NamedTuple):
+    """File permissions of a slot."""
 
     folder: int
     usage: int
     limits: int
 
 
-PRIVATE = Modes(0o700, 0o600, 0o600)
-SHARED = Modes(0o777, 0o666, 0o666)
-"""For all users of a machine: everybody must be able to reap, and so to lock and delete, what others left."""
-MOUNTED = Modes(0o755, 0o666, 0o644)
-"""For a container: whatever user its processes are, they count in `usage` and only read `limits`."""
+PRIVATE = Permissions(0o700, 0o600, 0o600)
+SHARED = Permissions(0o777, 0o666, 0o666)
+"""For all users of a machine: each of them must be able to lock and delete what another left behind."""
+MOUNTED = Permissions(0o755, 0o666, 0o644)
+"""For a container: its processes, of any user, write `usage` and only read `limits`."""
 
 
 class SlotUnusable(CotenantError):
@@ -73,7 +76,7 @@ class CardLimit(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What the processes of a grant may hold together, card by card."""
+    """Bytes that the processes of a grant may hold together on each GPU, and what happens beyond them."""
 
     owner: str
     mode: Mode
@@ -82,7 +85,7 @@ class Limits(NamedTuple):
 
 
 class ProcessUsage(NamedTuple):
-    """One living process. `pid` is what the process calls itself: in a container it is another here."""
+    """One live process. `pid` is its own view: in a container it differs from the host's."""
 
     pid: int
     used: tuple[int, ...]
@@ -99,6 +102,19 @@ class Usage(NamedTuple):
 
     def used(self, card: int) -> int:
         return sum(process.used[card] for process in self.processes)
+
+
+def limits_of(owner: str, mode: Mode, shares: Iterable[Share], context_bytes: Callable[[str], int]) -> Limits:
+    """Builds the limits of a grant. `context_bytes` gives the size of one CUDA context on the GPU of a
+    UUID.
+    """
+    cards = (CardLimit(share.uuid, share.memory, context_bytes(share.uuid)) for share in shares)
+    return Limits(owner, mode, tuple(cards))
+
+
+def shares_of(limits: Limits) -> tuple[Share, ...]:
+    """Reconstructs a grant's shares where its record is lost. Compute and whole GPUs are not in `limits`."""
+    return tuple(Share(card.uuid, card.bytes) for card in limits.cards if card.bytes)
 
 
 def encode(limits: Limits) -> bytes:
@@ -124,14 +140,14 @@ def decode(data: bytes) -> Limits:
     return Limits(_text(owner), MODES[mode], tuple(cards), granule)
 
 
-def create(folder: Path, limits: Limits, *, modes: Modes = PRIVATE) -> None:
-    """Make the slot. `limits` comes last: a slot without it does not exist for the shim."""
+def create(folder: Path, limits: Limits, permissions: Permissions = PRIVATE) -> None:
+    """Creates the slot's files. `limits` comes last: without it the shim refuses all memory."""
     data = encode(limits)
     folder.mkdir(parents=True)
-    folder.chmod(modes.folder)
+    folder.chmod(permissions.folder)
     head = struct.pack("<8sII64s", b"COTUSAGE", ABI, PROCESSES, limits.owner.encode())
-    _write(folder / "usage", head, _USAGE_SIZE, modes.usage)
-    _write(folder / "limits", data, len(data), modes.limits)
+    _write(folder / "usage", head, _USAGE_SIZE, permissions.usage)
+    _write(folder / "limits", data, len(data), permissions.limits)
 
 
 def read_limits(folder: Path) -> Limits:
@@ -142,8 +158,8 @@ def read_limits(folder: Path) -> Limits:
 
 
 def read_usage(folder: Path) -> Usage:
-    """The living processes and what they hold; an entry whose lock is free belongs to a dead one and is
-    left out.
+    """Reads the live processes and what they hold. An entry without a lock belongs to a process that has
+    ended; it is left out.
     """
     path = folder / "usage"
     try:
@@ -172,9 +188,11 @@ def read_usage(folder: Path) -> Usage:
 
 
 def _note_launches(path: Path, index: int) -> int:
-    """In a burst of launches most leave their time open; whoever looks says that it is now."""
+    """In a burst of kernel launches the shim does not note each time; the reader notes the present for
+    them.
+    """
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    with contextlib.suppress(OSError):  # one who may only read sees it again at the next look
+    with contextlib.suppress(OSError):  # a reader without write permission finds the same at its next read
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             at = _USAGE_HEAD + index * _PROCESS.size
@@ -186,11 +204,11 @@ def _note_launches(path: Path, index: int) -> int:
 
 
 def hold(folder: Path) -> int:
-    """An inheritable descriptor that keeps the slot alive for as long as any process has it open."""
+    """Returns an inheritable descriptor that keeps the slot in use while any process has it open."""
     fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC)
     try:
         _lock(fd, fcntl.F_RDLCK, _LOCK_OWNER, 1)
-        with contextlib.suppress(OSError):  # out of the way of scripts, which like the low numbers
+        with contextlib.suppress(OSError):  # scripts use the low numbers
             return fcntl.fcntl(fd, fcntl.F_DUPFD, _OUT_OF_THE_WAY)
         return fcntl.fcntl(fd, fcntl.F_DUPFD, 0)
     finally:
@@ -198,7 +216,9 @@ def hold(folder: Path) -> int:
 
 
 def close(folder: Path) -> bool:
-    """End the slot if nobody lives in it; False when somebody does. A slot that was never made has nobody."""
+    """Closes the slot, so that no process can begin to use it; False, and nothing is changed, while one does.
+    A slot that was never created counts as closed.
+    """
     try:
         fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -215,7 +235,7 @@ def close(folder: Path) -> bool:
 
 
 def is_held(folder: Path) -> bool:
-    """Whether anybody lives in the slot; looks, and closes nothing."""
+    """Whether any process uses the slot; changes nothing. True where that cannot be seen."""
     try:
         fd = os.open(folder / "usage", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -229,7 +249,7 @@ def is_held(folder: Path) -> bool:
 
 
 def set_limits(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Change the bytes of cards in place, each by one 8-byte store: processes have the file mapped."""
+    """Changes the bytes by GPU UUID in place, each by one 8-byte store: processes have the file mapped."""
     limits = read_limits(folder)
     with open(folder / "limits", "r+b") as file, mmap.mmap(file.fileno(), _LIMITS_SIZE) as mapped:
         words = memoryview(mapped).cast("Q")
@@ -239,6 +259,22 @@ def set_limits(folder: Path, sizes: Mapping[str, int]) -> None:
                     words[(_LIMITS_HEAD + index * _CARD.size + _LIMIT_BYTES) // 8] = sizes[card.uuid]
         finally:
             words.release()
+
+
+def names(root: Path) -> list[str]:
+    """Lists the slots in a folder of slots; empty if the folder does not exist."""
+    try:
+        return os.listdir(root)
+    except FileNotFoundError:
+        return []
+
+
+def write_record(path: Path, content: bytes, permissions: int) -> None:
+    """Writes the record of a slot's owner by rename: a reader sees the old one or the new one, whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_bytes(content)
+    draft.chmod(permissions)
+    draft.replace(path)
 
 
 def _lock(fd: int, kind: int, start: int, length: int) -> None:
@@ -251,11 +287,11 @@ def _locked(fd: int, start: int, length: int) -> bool:
     return kind != fcntl.F_UNLCK
 
 
-def _write(path: Path, head: bytes, size: int, mode: int) -> None:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+def _write(path: Path, head: bytes, size: int, permissions: int) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, permissions)
     try:
-        os.fchmod(fd, mode)  # whatever the umask says
-        os.posix_fallocate(fd, 0, size)  # a full tmpfs is told here, not by SIGBUS in somebody's program
+        os.fchmod(fd, permissions)  # independent of the umask
+        os.posix_fallocate(fd, 0, size)  # a full tmpfs fails here, not as SIGBUS in a program
         os.pwrite(fd, head, 0)
     finally:
         os.close(fd)

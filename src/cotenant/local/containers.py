@@ -1,7 +1,7 @@
-"""`docker run` and its kin as the command: the container is started by a daemon, out of the grant's reach.
+"""Refuses `docker run` and the like as the command: a daemon starts the container, outside the grant.
 
-Such a command is refused, with the very command that works instead: a shell inside the grant, which hands the
-grant's card, slot and shim to the container.
+The message has the command that works instead: a shell inside the grant, which passes the grant's GPU, slot
+and shim on to the container.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotenant.core.errors import BadInput
+from cotenant.hardware.enforcers.shim import (
+    IN_CONTAINER,
+    LIBRARY,
+    PRELOAD_VARIABLE,
+    SLOT_IN_CONTAINER,
+    SLOT_VARIABLE,
+)
 
 ENGINES = ("docker", "podman", "nerdctl")
-SLOT = "/run/cotenant/slot"
-"""Where the shim looks for the slot inside a container."""
-SHIM = "/run/cotenant/libcotenant.so"
+SHIM = IN_CONTAINER / LIBRARY
 
 _STARTERS = ("run", "create")
 # fmt: off
@@ -44,9 +49,9 @@ _WRAPPERS = ("sudo", "doas", "env", "nice", "ionice", "nohup", "time", "exec", "
 
 
 def refuse(command: Sequence[str], options: Sequence[str], shim: Path, cards: Mapping[str, str]) -> None:
-    """Raise if the command starts a container.
+    """Raises BadInput if the command starts a container.
 
-    `options` are those of this `cotenant run`, to show them again; `cards` is what simulated cards need.
+    `options` are those of this `cotenant run`, to show them again; `cards` is what simulated GPUs need.
     """
     at = _engine_at(command)
     if at is None:
@@ -57,9 +62,9 @@ def refuse(command: Sequence[str], options: Sequence[str], shim: Path, cards: Ma
     engine = os.path.basename(command[at])
     flags = [
         *(_simulated_flags(shim) if cards else [_cards_flag(engine)]),
-        f'-v "$COTENANT_SLOT:{SLOT}"',
+        f'-v "${SLOT_VARIABLE}:{SLOT_IN_CONTAINER}"',
         f"-v {shlex.quote(str(shim))}:{SHIM}:ro",
-        f"-e LD_PRELOAD={SHIM}",
+        f"-e {PRELOAD_VARIABLE}={SHIM}",
     ]
     script = " ".join(["exec", shlex.join(command[: end + 1]), *flags, shlex.join(command[end + 1 :])])
     if any(os.path.basename(word) in ("sudo", "doas") for word in command[:at]):
@@ -84,7 +89,7 @@ def _cards_flag(engine: str) -> str:
 
 
 def _simulated_flags(shim: Path) -> list[str]:
-    """There is no card to hand over, but a driver and the file through which its users see each other."""
+    """There is no GPU to pass on, but the stand-in driver and the file that its users share."""
     driver = shlex.quote(str(shim.parent / "standin"))
     return [
         '-e "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"',
@@ -96,7 +101,7 @@ def _simulated_flags(shim: Path) -> list[str]:
 
 
 def _engine_at(command: Sequence[str]) -> int | None:
-    """Where the engine's own word is, behind wrappers and what belongs to them."""
+    """Returns the index of the engine's name, after wrappers such as sudo and their options."""
     at = 0
     while at < len(command):
         word = os.path.basename(command[at])
@@ -113,7 +118,7 @@ def _engine_at(command: Sequence[str]) -> int | None:
 
 
 def _starter_at(command: Sequence[str], at: int) -> int | None:
-    """Where `run` or `create` is, behind the engine's options and an optional `container`."""
+    """Returns the index of `run` or `create`, after the engine's options and an optional `container`."""
     while at < len(command):
         word = command[at]
         if word in _STARTERS:

@@ -77,7 +77,7 @@ def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
 def settle(machine: Machine) -> None:
     """Reap, and give the room to those who wait for it."""
     with machine.store.change() as books:
-        ended = reap.reap(books, machine.home)
+        ended = reap.reap(books, machine)
         admitted = _grant_if_seen(machine, books)
     _afterwards(admitted, ended)
 
@@ -89,7 +89,7 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
     A name that is taken gets a number behind it if the job may be renamed.
     """
     with machine.store.change() as books:
-        ended = reap.reap(books, machine.home)
+        ended = reap.reap(books, machine)
         taken = {other.name for other in books.jobs.values()}
         if job.name in taken and not rename:
             raise BadInput(
@@ -111,7 +111,7 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
 def ask_again(machine: Machine, id: str) -> Joined | None:
     """Make a pass and tell how the job stands; None if it is no longer there."""
     with machine.store.change() as books:
-        ended = reap.reap(books, machine.home)
+        ended = reap.reap(books, machine)
         job = books.jobs.get(id)
         admitted: list[Job] = []
         joined = None
@@ -128,9 +128,9 @@ def withdraw(machine: Machine, id: str) -> None:
     with machine.store.change() as books:
         job = books.jobs.get(id)
         ended = []
-        if job is not None and (not job.shares or slots.close(job.slot)):
+        if job is not None and (not job.shares or machine.shim.tear_down(job.slot)):
             ended.append(books.jobs.pop(id).slot)
-        ended += reap.reap(books, machine.home)
+        ended += reap.reap(books, machine)
         admitted = _grant_if_seen(machine, books)
     _afterwards(admitted, ended)
 

@@ -1,13 +1,13 @@
-"""Everything that local mode works with, put together once by whoever starts it."""
+"""Holds what local mode works with; each command composes it once."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
+from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Readings
 from cotenant.local.home import Home
 from cotenant.local.store import Store
@@ -16,7 +16,7 @@ PATIENCE = 60.0
 
 
 class Cards(Protocol):
-    """Where the cards' state is read."""
+    """Reads the state of the GPUs: hardware/nvml.py."""
 
     def read(self) -> Readings: ...
 
@@ -28,16 +28,16 @@ class Machine:
     home: Home
     store: Store
     cards: Cards
-    shim: Path
-    """The library that is loaded into commands."""
+    shim: Shim
+    """Holds commands to their limits."""
     context_bytes: int
-    """What a CUDA context is taken to cost on each card."""
+    """What one CUDA context is charged on each GPU."""
     patience: float = PATIENCE
-    """Seconds for which a demand may be passed by smaller ones; then cards are held for it."""
+    """Seconds for which a demand may be passed by smaller ones; then GPUs are held for it."""
     card_environment: Mapping[str, str] = field(default_factory=dict)
-    """What a command needs to find simulated cards; nothing for real ones."""
+    """What a command needs to find simulated GPUs; empty for real ones."""
 
 
 def now() -> float:
-    """Seconds since boot: the same for all processes, and no clock change moves it."""
+    """Seconds since boot: the same for all processes, and unaffected by changes of the clock."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

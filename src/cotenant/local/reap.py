@@ -1,7 +1,7 @@
-"""Ending what has ended: whoever opens the ledger next does it, so no daemon is needed.
+"""Releases the grants of commands that have ended. Each `cotenant` does it first, so no daemon is needed.
 
-A grant lives while the process recorded for it lives or anybody holds a lock on its slot. A slot that lives
-without a row (the ledger was lost) is charged again.
+A grant lasts while the process recorded for it is alive or any process uses its slot. A slot in use without a
+row in the ledger (the ledger was lost) is charged again.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from pathlib import Path
 
 from cotenant.hardware import slots
 from cotenant.local import slot_folder
-from cotenant.local.home import Home
 from cotenant.local.job import Job
+from cotenant.local.machine import Machine
 from cotenant.local.store import Books
 
 
 def is_alive(job: Job) -> bool:
-    """Looks, and ends nothing."""
+    """Whether the job still needs its grant; changes nothing."""
     return job.process.alive() or (bool(job.shares) and slots.is_held(job.slot))
 
 
-def reap(books: Books, home: Home) -> list[Path]:
-    """Drop the jobs that have ended; the folders returned are to be removed once that is committed."""
+def reap(books: Books, machine: Machine) -> list[Path]:
+    """Drops the jobs that have ended. Returns the folders to delete once that is committed."""
     ended = []
     for job in list(books.jobs.values()):
-        if not job.process.alive() and (not job.shares or _close(job.slot)):
+        if not job.process.alive() and (not job.shares or _tear_down(machine, job.slot)):
             del books.jobs[job.id]
             ended.append(job.slot)
-    for folder in slot_folder.find_strays(home, {slot.name for slot in ended} | books.jobs.keys()):
+    for folder in slot_folder.find_strays(machine.home, {slot.name for slot in ended} | books.jobs.keys()):
         stray = slot_folder.read(folder)
-        if (stray is None or not stray.process.alive()) and _close(folder):
+        if (stray is None or not stray.process.alive()) and _tear_down(machine, folder):
             ended.append(folder)
         elif stray is not None:
             books.jobs[stray.id] = _unnamed(stray, books)
     return ended
 
 
-def _close(folder: Path) -> bool:
+def _tear_down(machine: Machine, slot: Path) -> bool:
     try:
-        return slots.close(folder)
+        return machine.shim.tear_down(slot)
     except OSError:
-        return False  # nobody can tell, so the room stays charged
+        return False  # it cannot be seen whether it is in use: the room stays charged
 
 
 def _unnamed(job: Job, books: Books) -> Job:

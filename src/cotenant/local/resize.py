@@ -1,7 +1,7 @@
-"""Changing a grant while its command runs.
+"""Changes the memory of a grant while its command runs.
 
-The ledger never says less than `limits` does: going up it is charged first, going down the limit sinks
-first and is put back if more is in use.
+The ledger never says less than `limits`: to grow, the ledger is charged first; to shrink, the limit is
+lowered first, and restored if more is in use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from cotenant.local.job import Job
 from cotenant.local.machine import Machine
 
 SETTLING = 0.02
-"""Seconds for a process that read the old limit just before it sank to show what it took."""
+"""Seconds: a process that read the old limit just before it was lowered has published its allocation by
+then.
+"""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,16 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
             if any(share.uuid in other.held for share in grown):
                 raise NoRoom(f"the card of {name} is held for {other.name}, which has waited longer")
         sight.ledger(books.granted).resize(job.id, after.shares)
-        _lower(job, after, sight)
+        _lower(machine, job, after, sight)
         books.jobs[job.id] = after
-        books.once_committed.append(lambda: _publish(after))
+        books.once_committed.append(lambda: _publish(machine, after))
     line.settle(machine)
     return Resized(job, after)
 
 
-def _publish(job: Job) -> None:
+def _publish(machine: Machine, job: Job) -> None:
     with contextlib.suppress(slots.SlotUnusable, OSError):  # it has ended meanwhile
-        slots.set_limits(job.slot, {share.uuid: share.memory for share in job.shares})
+        machine.shim.change(job.slot, {share.uuid: share.memory for share in job.shares})
         slot_folder.write_record(job)
 
 
@@ -65,8 +67,8 @@ def _share(share: Share, demand: Demand, capacity: dict[str, int]) -> Share:
     return replace(share, memory=demand.per_card(capacity.get(share.uuid, share.memory)))
 
 
-def _lower(before: Job, after: Job, sight: line.Sight) -> None:
-    """Let the limits sink where they do, and take that back if what is in use does not fit below them."""
+def _lower(machine: Machine, before: Job, after: Job, sight: line.Sight) -> None:
+    """Lowers the limits that shrink, and restores them if what is in use does not fit."""
     lower = {
         new.uuid: new.memory
         for new, old in zip(after.shares, before.shares, strict=True)
@@ -74,13 +76,13 @@ def _lower(before: Job, after: Job, sight: line.Sight) -> None:
     }
     if not lower:
         return
-    slots.set_limits(before.slot, lower)
+    machine.shim.change(before.slot, lower)
     time.sleep(SETTLING)
     usage = slots.read_usage(before.slot)
     for at, share in enumerate(after.shares):
-        told = sight.accounts[share.uuid].used.get(before.id, 0) if share.uuid in sight.accounts else 0
-        used = max(told, usage.used(at))
+        seen = sight.accounts[share.uuid].used.get(before.id, 0) if share.uuid in sight.accounts else 0
+        used = max(seen, usage.used(at))
         if share.uuid in lower and used > share.memory:
-            slots.set_limits(before.slot, {old.uuid: old.memory for old in before.shares})
+            machine.shim.change(before.slot, {old.uuid: old.memory for old in before.shares})
             asked, found = format_apart(share.memory, used)
             raise NoRoom(f"{asked} asked for {before.name}, {found} in use: it stays as it is")

@@ -1,7 +1,7 @@
-"""`cotenant run`: charge, prepare, start, stand by, release.
+"""Runs a command with a grant: charges the ledger, prepares the slot, starts, supervises, releases.
 
-The charge is committed before anything is made or started, and every step after it is one that the next
-comer can undo by looking at what lives. So a kill -9 at any instruction loses nothing.
+The charge is committed before anything is created or started. The next `cotenant` can undo every later step
+by looking at which processes are alive. So a kill -9 at any instruction loses nothing.
 """
 
 from __future__ import annotations
@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, LedgerUnusable, NoRoom
 from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.core.units import format_bytes
 from cotenant.hardware import slots
-from cotenant.hardware.enforcers import mps
+from cotenant.hardware.enforcers.shim import Shim, without_slot
 from cotenant.local import environment, line, names, processes, program, slot_folder, start, supervise
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
+
+if TYPE_CHECKING:
+    from cotenant.hardware.enforcers.enforcer import Enforcer
 
 
 class Request(NamedTuple):
@@ -31,12 +34,12 @@ class Request(NamedTuple):
     name: str | None = None
     wait: bool = True
     timeout: float | None = None
-    """Seconds to wait at most; None is for ever."""
+    """Seconds to wait for room at most; None: without end."""
 
 
 class Interrupted(BaseException):
-    """A signal came while nothing had been started yet. Like KeyboardInterrupt it may come anywhere, so it
-    is no error that anybody on the way could take for another one.
+    """A signal came before anything was started. Like KeyboardInterrupt it may come anywhere, so it is not an
+    Exception that a caller could catch by mistake.
     """
 
     def __init__(self, number: int) -> None:
@@ -45,10 +48,12 @@ class Interrupted(BaseException):
 
 
 def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Callable[[str], None]) -> int:
-    """The command's exit code. `tell` takes lines for a person."""
-    environ = environment.without_grant(environ)
+    """Returns the command's exit code. `tell` takes lines for a person."""
+    environ = without_slot(environ)
     found = program.find(request.command[0], environ)
-    job = _job(machine, request, found, environ)
+    shim = Shim(machine.shim.library, preload=found.preload)
+    compute = _compute_enforcer(machine, request.demand, environ)
+    job = _job(machine, request, found, compute, environ)
     _warn(machine, job, found, tell)
     with _interruptible():
         try:
@@ -58,7 +63,8 @@ def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Ca
             raise
     before = supervise.hold_signals()
     try:
-        held, gated = _prepare(machine, job, found, request, environ, before)
+        enforcers = (shim,) if compute is None else (shim, compute)
+        held, gated = _prepare(machine, job, found, request, enforcers, environ, before)
     except BaseException:
         _give_back(machine, job.id)
         raise
@@ -68,7 +74,7 @@ def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Ca
         os.close(held)
         _give_back(machine, job.id)
         raise
-    os.close(held)  # from here on the command alone holds it
+    os.close(held)  # from here on only the command holds it
     code = supervise.supervise(gated.pid)
     try:
         line.settle(machine)
@@ -77,12 +83,26 @@ def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Ca
     return code
 
 
-def _job(machine: Machine, request: Request, found: program.Program, environ: Mapping[str, str]) -> Job:
+def _compute_enforcer(machine: Machine, demand: Demand, environ: Mapping[str, str]) -> Enforcer | None:
+    """MPS, where its daemon runs; it knows no simulated GPU."""
+    if demand.compute is None or machine.home.simulated:
+        return None
+    from cotenant.hardware.enforcers.mps import Mps  # most commands ask for memory only
+
+    mps = Mps(environ, demand.compute)
+    return mps if mps.availability().available else None
+
+
+def _job(
+    machine: Machine,
+    request: Request,
+    found: program.Program,
+    compute: Enforcer | None,
+    environ: Mapping[str, str],
+) -> Job:
     id = os.urandom(6).hex()
     demand = request.demand
-    compute = None if demand.compute is None else "none"
-    if compute and not machine.home.simulated and mps.is_running(environ):
-        compute = "mps"
+    unheld = None if demand.compute is None else "none"
     return Job(
         id=id,
         name=names.check(request.name) if request.name is not None else names.from_command(request.command),
@@ -90,8 +110,8 @@ def _job(machine: Machine, request: Request, found: program.Program, environ: Ma
         command=request.command,
         demand=demand,
         mode=request.mode,
-        enforcer="shim" if found.obstacle is None else "watch",
-        compute=compute,
+        enforcer=Shim.name if found.obstacle is None else "watch",
+        compute=unheld if compute is None else compute.name,
         process=processes.identify(os.getpid()),
         since=now(),
         slot=machine.home.slots / id,
@@ -132,17 +152,16 @@ def _prepare(
     job: Job,
     found: program.Program,
     request: Request,
+    enforcers: Sequence[Enforcer],
     environ: Mapping[str, str],
     before: set[signal.Signals],
 ) -> tuple[int, start.Gated]:
-    """Make the slot, fork the child and record it; all of it is undone if a step fails."""
+    """Creates the slot, forks the child and records it; all of it is undone if a step fails."""
     machine.cards.close()
-    slot_folder.make(machine.home, job, machine.context_bytes)
+    slot_folder.make(machine, job)
     held = slots.hold(job.slot)
     try:
-        own = environment.for_command(
-            environ, job, machine.shim, machine.card_environment, preload=found.preload
-        )
+        own = environment.for_command(environ, job, enforcers, machine.card_environment)
         gated = start.start_gated(found.path, request.command, own, before, held)
         try:
             job = replace(job, process=processes.identify(gated.pid))
@@ -158,13 +177,13 @@ def _prepare(
 
 
 def _give_back(machine: Machine, id: str) -> None:
-    with contextlib.suppress(LedgerUnusable):  # it is told already, and the next comer reaps
+    with contextlib.suppress(LedgerUnusable):  # the error is reported already, and the next `cotenant` reaps
         line.withdraw(machine, id)
 
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """While nothing runs, a signal ends the waiting, and the line is left properly."""
+    """While nothing runs, a signal ends the wait, and the job leaves the line."""
 
     def interrupt(number: int, _frame: object) -> None:
         raise Interrupted(number)

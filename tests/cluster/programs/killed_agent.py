@@ -25,7 +25,7 @@ WRAPPED: dict[str, tuple[Any, str]] = {
     "asked": (starting, "holder_of"),
     "read": (starting, "granted_slot"),
     "retired": (NodeSlots, "_retire"),
-    "recorded": (NodeSlots, "_write_owner"),
+    "recorded": (files, "write_record"),
     "created": (files, "create"),
     "made": (NodeSlots, "make"),
 }

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from kube.agent.kubelet import Kubelet
-
-from cotenant.kube.agent.slots.node_slots import NodeSlots
+from kube.agent.nodes import shimmed
 
 
 @pytest.fixture
@@ -28,4 +27,4 @@ async def kubelet(short_folder):
 
 @pytest.fixture
 def slots(tmp_path):
-    return NodeSlots(tmp_path / "cotenant")
+    return shimmed(tmp_path / "cotenant")

@@ -3,8 +3,11 @@
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
-from cotenant.hardware.slots import CardLimit, Limits
-from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner
+from cotenant.hardware import libraries
+from cotenant.hardware.enforcers.shim import Shim
+from cotenant.hardware.slots import limits_of
+from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.objects import Container, Generic, Meta, Pod, PodSpec, PodStatus
 from cotenant.kube.api.resources import PODS
@@ -65,7 +68,12 @@ class Api:
             raise NotFound(f"get pods {namespace}/{name}: not found") from None
 
 
+def shimmed(root) -> NodeSlots:
+    """The slots of a node whose containers are held by the shim."""
+    return NodeSlots(root, Shim(libraries.shim(), root))
+
+
 def make(slots: NodeSlots, device, *shares, uid="u-1", name="web", container="main", mode="enforce"):
-    owner = SlotOwner(uid, "default", name, container, device, shares)
-    slots.make(owner, Limits(uid, mode, tuple(CardLimit(share.uuid, share.memory, 1) for share in shares)))
+    owner = SlotOwner(uid, "default", name, container)
+    slots.make(device, owner, shares, limits_of(uid, mode, shares, lambda _: 1))
     return slots.find(device)

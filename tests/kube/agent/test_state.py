@@ -4,21 +4,23 @@ import json
 
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
+from cotenant.hardware.enforcers.null import Null
 from cotenant.hardware.nvml import CardReading
-from cotenant.hardware.slots import CardLimit, Limits
+from cotenant.hardware.slots import limits_of
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.classic.pod_resources import Holder
-from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner
+from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.agent.state import state
 
 GI = 2**30
 
 
 def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
-    slots = NodeSlots(tmp_path)
+    slots = NodeSlots(tmp_path, Null())
     slots.prepare("slot-0003")
-    owner = SlotOwner("uid-1", "team", "a", "main", "slot-0003", (Share("GPU-1", 4 * GI),))
-    slots.make(owner, Limits("uid-1", "enforce", (CardLimit("GPU-1", 4 * GI, 0),)))
+    owner, shares = SlotOwner("uid-1", "team", "a", "main"), (Share("GPU-1", 4 * GI),)
+    slots.make("slot-0003", owner, shares, limits_of("uid-1", "enforce", shares, lambda _: 0))
     card = CardReading(GPU("GPU-1", 0, "A100", 80 * GI), 5 * GI)
     told = json.loads(
         state(

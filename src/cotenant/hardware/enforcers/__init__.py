@@ -1,1 +1,1 @@
-"""What makes a limit real on a card."""
+"""Makes limits real on a GPU: one module for each enforcer."""

@@ -22,7 +22,9 @@ from typing import Any
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.gpu import GPU
 from cotenant.dialects.pod_grant import PodGrant
+from cotenant.hardware import libraries
 from cotenant.hardware.enforcers import mps
+from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.driver import NodeCards, cards_of
 from cotenant.kube.agent.cards.health import recall
@@ -42,8 +44,6 @@ from cotenant.kube.agent.publishing import Publisher, Wanted, told_before, wante
 from cotenant.kube.agent.serving import serving
 from cotenant.kube.agent.single_instance import alone
 from cotenant.kube.agent.slots.cleaning import Cleaning
-from cotenant.kube.agent.slots.installing import install_shim
-from cotenant.kube.agent.slots.mounts import SHIM_IN_CONTAINER
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.slots.starting import Starting
 from cotenant.kube.agent.state import state
@@ -91,7 +91,7 @@ async def serve(settings: Settings, access: Access, environ: Mapping[str, str] =
     name = node_name(settings, environ)
     root = Path(settings.agent.slots)
     async with alone(root):
-        install_shim(root, SHIM_IN_CONTAINER)
+        Shim(libraries.shim(), root).install()
         cards = cards_of(settings.agent)
         async with Client(access) as client:
             await Agent(settings, name, client, cards, environ).run()
@@ -107,7 +107,8 @@ class Agent:
         self._settings, self._name, self._environ = settings, name, environ
         self._version = version("cotenant")
         self._resources = frozenset(settings.dialects.capacity(()))
-        self._slots = NodeSlots(Path(own.slots))
+        root = Path(own.slots)
+        self._slots = NodeSlots(root, Shim(libraries.shim(), root))
         self._node: Watcher[Node] = Watcher(client, NODES, Selection(fields=f"metadata.name={name}"))
         self._pods: Watcher[Pod] = Watcher(client, PODS, Selection(fields=f"spec.nodeName={name}"))
         self._pod_resources = PodResources(Path(own.kubelet) / SOCKET)
@@ -238,7 +239,7 @@ class Agent:
                 owner = slot.owner
                 found.append(
                     ContainerSlot(
-                        owner.uid, owner.namespace, owner.pod, owner.container, slot.limits, slot.usage()
+                        owner.uid, owner.namespace, owner.name, owner.container, slot.limits, slot.usage()
                     )
                 )
         return found

@@ -41,10 +41,10 @@ def _slot(slot: NodeSlot) -> SlotState | None:
     with suppress(SlotUnusable):  # removed meanwhile
         usage, cards = slot.usage(), slot.limits.cards
         return SlotState(
-            device=slot.device,
+            device=slot.key,
             uid=slot.owner.uid,
             namespace=slot.owner.namespace,
-            pod=slot.owner.pod,
+            pod=slot.owner.name,
             container=slot.owner.container,
             mode=slot.limits.mode,
             limits={card.uuid: card.bytes for card in cards},

@@ -80,7 +80,7 @@ def _slot(machine: Machine, target: str) -> str:
             slots.read_usage(job.slot)
         except slots.SlotUnusable:
             slot_folder.remove(job.slot)
-            slot_folder.make(machine.home, job, machine.context_bytes)
+            slot_folder.make(machine, job)
             return "its slot is made anew"
     return _limits(machine, target)
 
@@ -115,7 +115,7 @@ def _shrink(machine: Machine, job: Job, uuid: str, size: int) -> Job:
         job = _granted(books.jobs, job.id)
         shares = tuple(replace(share, memory=size) if share.uuid == uuid else share for share in job.shares)
         after = books.jobs[job.id] = replace(job, shares=shares)
-        slots.set_limits(job.slot, {uuid: size})
+        machine.shim.change(job.slot, {uuid: size})
         slot_folder.write_record(after)
     return after
 

@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cotenant.core.errors import CotenantError
+from cotenant.hardware.enforcers.shim import (
+    LIBRARY,
+    PRELOAD_FILE,
+    PRELOAD_VARIABLE,
+    preloads,
+    without_slot,
+)
 from cotenant.local import program
-from cotenant.local.environment import SHIM, without_grant
 
 CUDA = "libcuda.so.1"
 NVML = "libnvidia-ml.so.1"
-LD_SO_PRELOAD = Path("/etc/ld.so.preload")
 DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
 """Any of these is there when the kernel's side of the driver is loaded (the last in WSL)."""
 
@@ -34,7 +39,7 @@ NEEDED: Mapping[str, Sequence[str]] = {
         "nvmlDeviceGetMemoryInfo",
         "nvmlDeviceGetComputeRunningProcesses",
     ),
-    SHIM: (
+    LIBRARY: (
         "cuInit",
         "cuGetProcAddress_v2",
         "cuCtxCreate_v4",
@@ -99,11 +104,11 @@ def look(
     cards: Mapping[str, str],
     *,
     shell: str = "/bin/sh",
-    system_preloads: Path = LD_SO_PRELOAD,
+    system_preloads: Path = PRELOAD_FILE,
 ) -> System:
     """`cards` is what simulated cards need in the environment."""
-    own = {**without_grant(environ), **cards}
-    own.pop("LD_PRELOAD", None)
+    own = {**without_slot(environ), **cards}
+    own.pop(PRELOAD_VARIABLE, None)
     return System(
         libraries=(_driver(CUDA, own), _driver(NVML, own), _shim(shim, own)),
         driver_loaded=bool(cards) or any(path.exists() for path in DRIVER),
@@ -122,16 +127,16 @@ def _driver(name: str, environ: Mapping[str, str]) -> Library:
 
 def _shim(path: Path, environ: Mapping[str, str]) -> Library:
     if not path.is_file():
-        return Library(SHIM, f"{path} is not there", missing=True)
+        return Library(LIBRARY, f"{path} is not there", missing=True)
     problem = _architecture(path)
     if problem is None:
-        told = _try(_LOAD, [str(path), *NEEDED[SHIM]], environ)
+        told = _try(_LOAD, [str(path), *NEEDED[LIBRARY]], environ)
         problem = f"cannot be loaded: {told['error']}" if "error" in told else _lacks(told)
     if problem is None:
-        told = _try(_PRELOADED, [str(path.resolve())], {**environ, "LD_PRELOAD": str(path)})
+        told = _try(_PRELOADED, [str(path.resolve())], {**environ, PRELOAD_VARIABLE: str(path)})
         if not told.get("loaded"):
             problem = f"is not taken by the loader: {told.get('error') or 'it passes it over'}"
-    return Library(SHIM, problem and f"{path} {problem}")
+    return Library(LIBRARY, problem and f"{path} {problem}")
 
 
 def _lacks(told: Mapping[str, object]) -> str | None:
@@ -178,7 +183,7 @@ def _musl(shell: str, environ: Mapping[str, str]) -> str | None:
 
 
 def _preloads(environ: Mapping[str, str], system: Path) -> list[Preload]:
-    named = [(path, "LD_PRELOAD") for path in environ.get("LD_PRELOAD", "").replace(":", " ").split()]
+    named = [(path, PRELOAD_VARIABLE) for path in preloads(environ)]
     try:
         text = system.read_text(errors="surrogateescape")
     except OSError:
@@ -195,7 +200,7 @@ def _preloads(environ: Mapping[str, str], system: Path) -> list[Preload]:
 
 def _conflict(path: str) -> str | None:
     """Told from the file alone: to load a stranger's library would run it."""
-    if os.path.basename(path) == SHIM:
+    if os.path.basename(path) == LIBRARY:
         return None
     if "/" not in path:
         return None  # the loader looks for it in many places

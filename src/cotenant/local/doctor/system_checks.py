@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cotenant.hardware.enforcers.shim import LIBRARY
 from cotenant.local.doctor.examination import Facts
 from cotenant.local.doctor.finding import ERROR, WARNING, Finding
 from cotenant.local.doctor.system import CUDA, NVML
-from cotenant.local.environment import SHIM
 
 
 def filesystem(facts: Facts) -> Iterator[Finding]:
@@ -57,10 +57,10 @@ def driver(facts: Facts) -> Iterator[Finding]:
 
 def shim(facts: Facts) -> Iterator[Finding]:
     for library in facts.system.libraries:
-        if library.name == SHIM and library.problem:
+        if library.name == LIBRARY and library.problem:
             yield Finding(
                 "shim-unusable",
-                SHIM,
+                LIBRARY,
                 ERROR,
                 library.problem,
                 "no limit holds",

@@ -167,7 +167,7 @@ async def test_a_container_that_may_start_finds_its_limits(run, kubelet, slots):
     async with kubelet.plugin() as asked:
         await asked.allocate("slot-0001")
         await asked.pre_start("slot-0001")
-    assert [(slot.device, slot.limits.owner) for slot in slots.read()] == [("slot-0001", "u-1")]
+    assert [(slot.key, slot.limits.owner) for slot in slots.read()] == [("slot-0001", "u-1")]
 
 
 async def test_a_refusal_reaches_the_kubelet_in_words(run, kubelet):
@@ -212,6 +212,6 @@ async def test_forty_containers_start_at_once(run, kubelet, slots):
     await run(Api(*pods), count=40)
     async with kubelet.plugin() as asked:
         await asyncio.gather(*(asked.pre_start(f"slot-{n:04d}") for n in range(40)))
-    assert {slot.device: slot.limits.owner for slot in slots.read()} == {
+    assert {slot.key: slot.limits.owner for slot in slots.read()} == {
         f"slot-{n:04d}": f"u-{n}" for n in range(40)
     }

@@ -7,13 +7,13 @@ import sys
 import time
 
 import pytest
-from kube.agent.nodes import GIB, A, Api, B, make, pod
+from kube.agent.nodes import GIB, A, Api, B, make, pod, shimmed
 
 from cotenant.core.grant import Share
 from cotenant.hardware import slots as files
 from cotenant.kube.agent.classic.pod_resources import Holder, PodResourcesUnavailable
 from cotenant.kube.agent.slots.cleaning import Cleaning
-from cotenant.kube.agent.slots.node_slots import NodeSlots, NoSuchSlot, SlotHeld
+from cotenant.kube.agent.slots.node_slots import BadSlotKey, SlotHeld
 from cotenant.kube.api.errors import Unreachable
 
 FOUR = Share(A, 4 * GIB)
@@ -26,7 +26,7 @@ def test_a_slot_is_read_back_with_its_owner(slots):
     assert [made.bytes_on(uuid) for uuid in (A, B, "GPU-c", "GPU-d")] == [4 * GIB, GIB, 8 * GIB, 0]
     assert [made.is_whole(uuid) for uuid in (A, "GPU-c")] == [False, True]
     assert made.usage().processes == ()
-    assert slots.highest() == 4
+    assert slots.keys() == ["slot-0003"]
 
 
 def test_the_owner_is_told_outside_the_folder_that_the_container_sees(slots):
@@ -92,22 +92,23 @@ def test_a_damaged_record_leaves_what_the_limits_tell(slots):
     made = make(slots, "slot-0000", FOUR)
     (made.folder.parent / "owner.json").write_text("{")
     [found] = slots.read()
-    assert (found.owner.uid, found.owner.shares) == ("u-1", (FOUR,))
+    assert (found.owner.uid, found.shares) == ("u-1", (FOUR,))
 
 
-@pytest.mark.parametrize("device", ["", "..", "slot-0000/..", "slot-1", "GPU-a", "slot-0000\n"])
-def test_no_other_name_is_a_slot(slots, device):
-    with pytest.raises(NoSuchSlot):
+@pytest.mark.parametrize(
+    "device", ["", "..", ".", "slot-0000/..", "a/b", "-a", "a.", "GPU-a", "slot-0000\n", "a" * 129]
+)
+def test_what_cannot_name_a_folder_is_no_key(slots, device):
+    with pytest.raises(BadSlotKey):
         slots.folder(device)
 
 
 MAKE_FOR_EVER = """
 import sys
 from pathlib import Path
-from kube.agent.nodes import make, A, GIB
+from kube.agent.nodes import make, shimmed, A, GIB
 from cotenant.core.grant import Share
-from cotenant.kube.agent.slots.node_slots import NodeSlots
-slots = NodeSlots(Path(sys.argv[1]))
+slots = shimmed(Path(sys.argv[1]))
 print("go", flush=True)
 for n in range(10**9):
     make(slots, "slot-0000", Share(A, GIB), uid=f"u-{n}")
@@ -124,10 +125,10 @@ def test_an_agent_killed_at_any_moment_leaves_a_whole_slot_or_none(tmp_path, sec
         agent.stdout.readline()
         time.sleep(0.01 + seconds)
         agent.send_signal(signal.SIGKILL)
-    slots = NodeSlots(root)
+    slots = shimmed(root)
     for slot in slots.read():
         assert slot.owner.uid == slot.limits.owner
-        assert slot.owner.pod == "web", "the record is there before the limits are"
+        assert slot.owner.name == "web", "the record is there before the limits are"
         assert (slot.folder / "usage").stat().st_size == files._USAGE_SIZE
     slots.sweep()
     assert {each.name for each in (root / "slots" / "slot-0000").iterdir()} <= {"folder", "owner.json"}
@@ -152,7 +153,7 @@ async def test_the_slot_of_a_pod_that_is_gone_is_removed(slots):
     record = Record(slot_0001=Holder("default", "other", "main"))
     api = Api(pod("other", uid="u-2"))
     [removed] = await Cleaning(slots, record, api).clean()
-    assert removed.device == "slot-0000"
+    assert removed.key == "slot-0000"
     assert slots.read() == [living]
     assert api.asked == [("pods", "web")], "what the kubelet lists is not asked for"
 

@@ -194,7 +194,7 @@ async def test_the_slot_of_a_container_that_is_gone_takes_no_room(starting, slot
         await starting(Api(pod("web", ("main", on(A, 16))), *now)).start("slot-0000")
         mapped.seek(files._CLOSED)
         assert mapped.read(1) == b"\1", "and nobody can begin to use it any more"
-    assert [slot.device for slot in slots.read()] == ["slot-0000"]
+    assert [slot.key for slot in slots.read()] == ["slot-0000"]
 
 
 async def test_processes_that_live_take_room_whatever_is_said_of_their_pod(starting, slots):

@@ -1,4 +1,4 @@
-"""The cards that an agent works with: the node's own, or simulated ones."""
+"""Chooses the GPUs that an agent works with: the node's own, or simulated ones."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from cotenant.hardware import libraries
 from cotenant.hardware.nvml import Nvml
 from cotenant.hardware.standin import driver as standin
 from cotenant.kube.agent.settings import AgentSettings
-from cotenant.kube.agent.slots.installing import install_standin
 from cotenant.kube.agent.slots.mounts import Simulation
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCards:
     nvml: Callable[[], Nvml]
-    """A way to the driver of one's own; each thread takes one."""
+    """Opens NVML; each thread opens its own."""
     context_bytes: int
-    """What one process's context takes on any of them."""
+    """Size of one process's CUDA context on any of them."""
     simulation: Simulation | None = None
 
 
 def cards_of(settings: AgentSettings) -> NodeCards:
-    """Simulated cards are kept beside the slots: the same ones are there again after a restart."""
+    """Keeps simulated GPUs beside the slots: the same ones are there again after a restart."""
     if not settings.simulate:
         return NodeCards(Nvml, settings.context_memory)
     root = Path(settings.slots)
@@ -38,5 +37,13 @@ def cards_of(settings: AgentSettings) -> NodeCards:
     return NodeCards(
         lambda: Nvml(libraries.standin_nvml(), {standin.VARIABLE: str(state)}),
         standin.context_bytes(state),
-        Simulation(state, install_standin(root)),
+        Simulation(state, _install_standin(root)),
     )
+
+
+def _install_standin(root: Path) -> Path:
+    """Places the stand-in driver's libraries where containers mount them, and returns their folder."""
+    folder = root / "standin" / "lib"
+    for library in (libraries.standin_cuda(), libraries.standin_nvml()):
+        libraries.place(folder / library.name, library.read_bytes())
+    return folder

@@ -15,9 +15,11 @@ import grpc
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
+from cotenant.kube.agent.classic import device_ids
 from cotenant.kube.agent.classic.registration import Registration
 from cotenant.kube.agent.slots.mounts import Simulation, allocation
-from cotenant.kube.agent.slots.node_slots import NodeSlots, SlotOwner, device_id
+from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.logs import get_logger
 from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
 from cotenant.kube.protos.grpc_calls import Context, serve, service_handler
@@ -55,7 +57,7 @@ class DevicePlugin:
         self._starter = starter
         self._simulation = simulation
         self._start_timeout = start_timeout
-        self._count = slots.highest()
+        self._count = device_ids.count_for(slots.keys())
         self._changed = asyncio.Condition()
         self._registration = Registration(
             folder=kubelet / "device-plugins",
@@ -103,7 +105,7 @@ class DevicePlugin:
                 async with self._changed:
                     await self._changed.wait_for(lambda: self._count != sent)  # noqa: B023 - called at once
                     sent = self._count
-                devices = [v1beta1.Device(ID=device_id(n), health="Healthy") for n in range(sent)]
+                devices = [v1beta1.Device(ID=device_ids.device_id(n), health="Healthy") for n in range(sent)]
                 yield v1beta1.ListAndWatchResponse(devices=devices)
 
     async def _allocate(self, request: v1beta1.AllocateRequest, context: Context) -> v1beta1.AllocateResponse:
@@ -114,7 +116,7 @@ class DevicePlugin:
         responses = []
         for container in request.container_requests:
             folder = self._slots.prepare(_only(container.devices_ids))
-            allocated = allocation(self._slots.root, folder, self._simulation)
+            allocated = allocation(self._slots.enforcer, folder, self._simulation)
             mounts = [
                 v1beta1.Mount(
                     container_path=str(mount.container), host_path=str(mount.host), read_only=mount.read_only
@@ -147,7 +149,7 @@ def _only(devices: Sequence[str]) -> str:
             f"a container has one slot, and {len(devices)} were asked for: leave {names.GPU_SLOT} to "
             f"Cotenant, and ask for {names.GPU_MEMORY} or {names.GPU}"
         )
-    return devices[0]
+    return device_ids.check(devices[0])
 
 
 async def _or_abort(context: Context, work: Awaitable[Response]) -> Response:

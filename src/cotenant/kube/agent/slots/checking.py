@@ -1,7 +1,7 @@
-"""Whether a container may start, and with what.
+"""Decides whether a container may start on this node, and with which share of its pod's grant.
 
-Decisions over what the kubelet, the API server and the node say. Every refusal
-becomes an event of the pod: it says what is wrong and what to do.
+Pure decisions over what the kubelet, the API server and the node report. Every refusal becomes an event of
+the pod: it says what is wrong and what to do.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cotenant.kube.pods.demand import has_ended, is_mirror
 
 
 class StartRefused(CotenantError):
-    """The container does not start. The kubelet asks again, with growing pauses."""
+    """The container does not start. The kubelet tries again, with growing pauses."""
 
 
 def holder_of(device: str, holders: Holders) -> Holder:
-    """The one container that the kubelet gave the device to."""
+    """Returns the one container to which the kubelet gave the device."""
     found = holders.get(device, ())
     if not found:
         raise StartRefused(f"{device}: the kubelet's pod-resources names no container that holds it")
@@ -44,7 +44,7 @@ def holder_of(device: str, holders: Holders) -> Holder:
 
 
 def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
-    """What the pod's own grant gives to this container on this node; GrantUnreadable if it is forged."""
+    """Returns what the pod's grant gives to this container on this node; GrantUnreadable if it is forged."""
     name = f"pod {holder.namespace}/{holder.pod}"
     if is_mirror(pod):
         raise StartRefused(
@@ -77,7 +77,7 @@ def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
 
 
 class Shortage(NamedTuple):
-    """A card that has not the room for a share beside the slots that are on it."""
+    """A GPU on which a share does not fit beside the slots that are there."""
 
     gpu: GPU
     share: Share
@@ -99,8 +99,8 @@ class Shortage(NamedTuple):
 def shortages(
     shares: Sequence[Share], cards: Mapping[str, GPU], others: Iterable[NodeSlot]
 ) -> list[Shortage]:
-    """Cards on which the shares do not fit; StartRefused if a card is not here at all."""
-    living = tuple(others)
+    """Lists the GPUs on which the shares do not fit; StartRefused if a GPU is not on this node at all."""
+    present = tuple(others)
     found = []
     for share in shares:
         gpu = cards.get(share.uuid)
@@ -110,7 +110,7 @@ def shortages(
                 f"{share.uuid} was granted and is not on this node now (there are: {here}). Delete the pod, "
                 "and it is granted another"
             )
-        beside = tuple(slot for slot in living if slot.bytes_on(share.uuid) or slot.is_whole(share.uuid))
+        beside = tuple(slot for slot in present if slot.bytes_on(share.uuid) or slot.is_whole(share.uuid))
         if not _fits(share, gpu, beside):
             found.append(Shortage(gpu, share, beside))
     return found

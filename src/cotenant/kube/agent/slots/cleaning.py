@@ -1,4 +1,4 @@
-"""Slots of containers that are no more are removed; one that is in use never is."""
+"""Removes the slots of containers that no longer exist. A slot in use is never removed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from cotenant.core.errors import CotenantError
-from cotenant.kube.agent.classic.pod_resources import Holder, Holders
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
-from cotenant.kube.agent.slots.starting import Reader, Record, has_gone
+from cotenant.kube.agent.slots.starting import Reader, Record, has_gone, is_containers, is_listed
 from cotenant.kube.logs import get_logger
 
 log = get_logger(__name__)
@@ -21,7 +20,9 @@ class Cleaning:
     api: Reader
 
     async def run(self, every: float = 10.0) -> None:
-        """Begins with what an agent before this one left. What cannot be asked now is asked the next time."""
+        """Begins with what a previous agent left half-made. A question without an answer is asked again next
+        time.
+        """
         self.slots.sweep()
         while True:
             try:
@@ -31,30 +32,30 @@ class Cleaning:
             await asyncio.sleep(every)
 
     async def clean(self) -> list[NodeSlot]:
-        """What was removed. The API server is asked only about slots that the kubelet no longer lists and in
-        which nobody lives: on most days, none.
+        """Returns the slots that were removed. The API server is asked only about slots that the kubelet no
+        longer lists and that no process uses: most of the time there are none.
         """
         holders = await self.kubelet.holders()
-        suspects = [slot for slot in self.slots.read() if not _listed(slot, holders) and not slot.is_held()]
+        suspects = [
+            slot
+            for slot in self.slots.read()
+            if is_containers(slot) and not is_listed(slot, holders) and not slot.is_held()
+        ]
         answers = await asyncio.gather(*(has_gone(slot, holders, self.api) for slot in suspects))
         removed = [
             slot
             for slot, gone in zip(suspects, answers, strict=True)
-            if gone and self.slots.remove(slot)  # which looks again whether it is still this one, and free
+            if gone
+            and self.slots.remove(slot)  # it checks again that the owner is the same and no process uses it
         ]
         for slot in removed:
             owner = slot.owner
             log.info(
                 "slot removed: its container has gone",
-                device=slot.device,
+                device=slot.key,
                 namespace=owner.namespace,
-                pod=owner.pod,
+                pod=owner.name,
                 uid=owner.uid,
                 container=owner.container,
             )
         return removed
-
-
-def _listed(slot: NodeSlot, holders: Holders) -> bool:
-    owner = slot.owner
-    return Holder(owner.namespace, owner.pod, owner.container) in holders.get(slot.device, ())

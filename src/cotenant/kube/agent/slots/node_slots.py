@@ -1,20 +1,20 @@
-"""The slots of a node, on its tmpfs.
+"""Stores the slots of a node on its tmpfs.
 
-    <root>/slots/<device>/folder/{limits,usage}   what the container sees
-    <root>/slots/<device>/owner.json              whose it is: beside the folder, where no container can look
+    <root>/slots/<key>/folder/{limits,usage}   what the container sees
+    <root>/slots/<key>/owner.json              the owner: beside the folder, where no container can read it
 
-The agent is the only one who writes here, and each change is one step for whoever looks: a slot is there with
-its limits, or there are no limits and the shim refuses all memory. No method waits for anything, so in one
-event loop none runs into another.
+A key is chosen by the part that offers slots to the kubelet (the device plugin: `slot-0000`); here it is
+only a name. The agent is the only writer, and each change is atomic for readers: a slot is there with its
+limits, or there are no limits and the shim refuses all memory. No method awaits anything, so in one event
+loop no two of them interleave.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,47 +23,37 @@ import msgspec
 from cotenant.core.errors import CotenantError
 from cotenant.core.grant import Share
 from cotenant.hardware import slots
+from cotenant.hardware.enforcers.enforcer import Enforcer
 from cotenant.hardware.slots import Limits, SlotUnusable
+from cotenant.kube.agent.slots.owner import SlotOwner, decode_record, encode_record
 
 _FOLDER, _OWNER = "folder", "owner.json"
 _FRESH, _RETIRED = ".fresh", ".retired"
-"""On their way in and out; what a killed agent leaves of them is nobody's."""
-_DEVICE = re.compile(r"slot-(\d{4,6})\Z")
+"""A slot that is being created, and one that is being deleted; an agent that is killed may leave them."""
+_KEY = re.compile(r"[a-z0-9]([-.a-z0-9]{0,126}[a-z0-9])?\Z")
 
 
 class SlotHeld(CotenantError):
-    """Processes of its last container still live in the slot."""
+    """Processes of its last owner still use the slot."""
 
 
-class NoSuchSlot(CotenantError):
-    """A device id that was never offered."""
-
-
-class SlotOwner(msgspec.Struct, frozen=True):
-    """The container that a slot was made for, and what it was granted there."""
-
-    uid: str
-    namespace: str
-    pod: str
-    container: str
-    device: str
-    shares: tuple[Share, ...]
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.pod}/{self.container}"
+class BadSlotKey(CotenantError):
+    """A key that cannot be the name of a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSlot:
     """A slot with limits: one that a container can use."""
 
-    device: str
+    key: str
     owner: SlotOwner
+    shares: tuple[Share, ...]
+    """What was granted to the owner."""
     limits: Limits
     folder: Path
 
     def usage(self) -> slots.Usage:
-        """SlotUnusable if it was removed meanwhile."""
+        """Raises SlotUnusable if the slot was removed meanwhile."""
         return slots.read_usage(self.folder)
 
     def is_held(self) -> bool:
@@ -73,61 +63,67 @@ class NodeSlot:
         return sum(card.bytes for card in self.limits.cards if card.uuid == uuid)
 
     def is_whole(self, uuid: str) -> bool:
-        return any(share.uuid == uuid and share.whole for share in self.owner.shares)
-
-
-def device_id(number: int) -> str:
-    """As the kubelet knows a slot. It stands in checkpointed host paths, so it never changes."""
-    return f"slot-{number:04d}"
+        return any(share.uuid == uuid and share.whole for share in self.shares)
 
 
 class NodeSlots:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, enforcer: Enforcer) -> None:
         self.root = root
+        self.enforcer = enforcer
         self._slots = root / "slots"
 
-    def folder(self, device: str) -> Path:
-        """What is mounted into the container: the same path for all that ever get this device."""
-        if not _DEVICE.match(device):
-            raise NoSuchSlot(f"{device!r} is no slot of this node: they are called {device_id(0)} and so on")
-        return self._slots / device / _FOLDER
+    def folder(self, key: str) -> Path:
+        """What is mounted into the container: the same path for every owner that ever gets this key."""
+        if not _KEY.match(key):
+            raise BadSlotKey(
+                f"{key[:140]!a} cannot be the key of a slot: it has lower-case letters, digits, '-' and '.', "
+                "at most 128 of them"
+            )
+        return self._slots / key / _FOLDER
 
-    def highest(self) -> int:
-        """How many slots there must be for all that are on disk to have a number; 0 if none is."""
-        return max((int(match[1]) + 1 for name in self._names() if (match := _DEVICE.match(name))), default=0)
+    def keys(self) -> list[str]:
+        """Lists the keys of all slots on disk, with limits or without."""
+        return sorted(name for name in slots.names(self._slots) if _KEY.match(name))
 
     def read(self) -> list[NodeSlot]:
-        """All slots with limits, by device."""
-        return sorted(self._read(), key=lambda slot: slot.device)
+        """Reads all slots with limits, by key."""
+        return [slot for key in self.keys() if (slot := self.find(key)) is not None]
 
-    def find(self, device: str) -> NodeSlot | None:
-        """None where there is nothing that a container could use."""
-        folder = self.folder(device)
+    def find(self, key: str) -> NodeSlot | None:
+        """Reads one slot; None if there is nothing that a container could use."""
+        folder = self.folder(key)
         try:
             limits = slots.read_limits(folder)
         except SlotUnusable:
             return None
-        return NodeSlot(device, self._owner(device, limits), limits, folder)
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            owner, shares = decode_record(folder.with_name(_OWNER).read_bytes())
+            if owner.uid == limits.owner:
+                return NodeSlot(key, owner, shares, limits, folder)
+        unknown = SlotOwner(limits.owner, "", "")  # the record is damaged: the limits are all that is known
+        return NodeSlot(key, unknown, slots.shares_of(limits), limits, folder)
 
-    def prepare(self, device: str) -> Path:
-        """The folder to mount, empty: the kubelet has just given the device to another container. One that is
-        still lived in is left; its successor does not start before it is free.
+    def prepare(self, key: str) -> Path:
+        """Returns the folder to mount, empty: the key was just given to another owner. A slot in use is left
+        as it is; its next container does not start before it is free.
         """
-        folder = self.folder(device)
+        folder = self.folder(key)
         with contextlib.suppress(SlotHeld):
-            self._retire(device)
+            self._retire(key)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def make(self, owner: SlotOwner, limits: Limits) -> None:
-        """The slot anew for this owner. SlotHeld if somebody lives in it. Limits appear last, by a rename."""
-        folder = self.folder(owner.device)
+    def make(self, key: str, owner: SlotOwner, shares: Iterable[Share], limits: Limits) -> None:
+        """Replaces the slot by one for this owner; SlotHeld while processes use it. Limits appear last, by a
+        rename.
+        """
+        folder = self.folder(key)
         try:
-            self._retire(owner.device)
+            self._retire(key)
             folder.parent.mkdir(parents=True, exist_ok=True)
-            self._write_owner(owner)
+            slots.write_record(folder.with_name(_OWNER), encode_record(key, owner, shares), 0o644)
             fresh = folder.with_name(_FRESH)
-            slots.create(fresh, limits, modes=slots.MOUNTED)
+            self.enforcer.prepare(fresh, limits, slots.MOUNTED)
             fresh.rename(folder)
         except OSError as error:
             raise SlotUnusable(
@@ -135,65 +131,39 @@ class NodeSlots:
             ) from None
 
     def remove(self, slot: NodeSlot) -> bool:
-        """Ends the slot, if it is still this one and nobody lives in it."""
-        now = self.find(slot.device)
-        if now is None or now.owner.uid != slot.owner.uid or now.owner.container != slot.owner.container:
+        """Deletes the slot if it still has this owner and no process uses it; returns whether it did."""
+        now = self.find(slot.key)
+        if now is None or now.owner != slot.owner:
             return False
         try:
-            self._retire(slot.device)
+            self._retire(slot.key)
         except SlotHeld:
             return False
-        (self.folder(slot.device).parent / _OWNER).unlink(missing_ok=True)
+        slot.folder.with_name(_OWNER).unlink(missing_ok=True)
         return True
 
     def sweep(self) -> None:
-        """Away with what an agent that was killed left half-made."""
-        for name in self._names():
-            for part in (_FRESH, _RETIRED, f"{_OWNER}.new"):
-                _delete(self._slots / name / part)
+        """Deletes what an agent that was killed left half-made."""
+        for key in self.keys():
+            for name in slots.names(self._slots / key):
+                if name not in (_FOLDER, _OWNER):
+                    _delete(self._slots / key / name)
 
-    def _retire(self, device: str) -> None:
-        """Nobody can begin to live in a closed slot, not even a process that has it mounted."""
-        folder = self.folder(device)
+    def _retire(self, key: str) -> None:
+        """Closes the slot and deletes its files. No process can begin to use a closed slot, not even one that
+        has it mounted.
+        """
+        folder = self.folder(key)
         for part in (_FRESH, _RETIRED):
             _delete(folder.with_name(part))
         if not folder.exists():
             return
-        if (folder / "usage").is_file() and not slots.close(folder):
-            whose = self.find(device)
-            raise SlotHeld(
-                f"{device}: processes of {whose.owner if whose else 'its last container'} still use it"
-            )
+        if (folder / "usage").is_file() and not self.enforcer.tear_down(folder):
+            found = self.find(key)
+            raise SlotHeld(f"{key}: processes of {found.owner if found else 'its last owner'} still use it")
         retired = folder.with_name(_RETIRED)
         folder.rename(retired)
         _delete(retired)
-
-    def _read(self) -> Iterator[NodeSlot]:
-        for name in self._names():
-            if _DEVICE.match(name) and (slot := self.find(name)):
-                yield slot
-
-    def _names(self) -> list[str]:
-        try:
-            return os.listdir(self._slots)
-        except FileNotFoundError:
-            return []
-
-    def _owner(self, device: str, limits: Limits) -> SlotOwner:
-        """What the record says; where it is damaged, as much as the limits tell."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            text = (self._slots / device / _OWNER).read_bytes()
-            owner = msgspec.json.decode(text, type=SlotOwner)
-            if owner.uid == limits.owner:
-                return owner
-        shares = tuple(Share(card.uuid, card.bytes) for card in limits.cards if card.bytes)
-        return SlotOwner(limits.owner, "", "", "", device, shares)
-
-    def _write_owner(self, owner: SlotOwner) -> None:
-        path = self.folder(owner.device).with_name(_OWNER)
-        draft = path.with_name(f"{_OWNER}.new")
-        draft.write_bytes(msgspec.json.encode(owner))
-        draft.replace(path)
 
 
 def _delete(path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The slot of a container that is about to start.
+"""Creates the slot of a container that is about to start.
 
-The kubelet calls before it creates a container, at each restart too, and tells only a device. Who that is
-comes from the kubelet's own record; what it may have, from the pod as the API server has it at this moment;
-whether that still fits, from the slots that live on the card, since two servers that both believe they lead
-may have granted the same room. If any of it cannot be said, the container does not start.
+The kubelet calls before it creates a container, also at each restart, and names only a device. Which
+container that is comes from the kubelet's own record (pod-resources); what it may have, from the pod as it
+is in the API server at this moment; whether that still fits, from the slots on the GPU, since two servers
+that both believe they lead may have granted the same memory. If any of it is not known, the container does
+not start.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from cotenant.core.gpu import GPU
+from cotenant.core.grant import Share
 from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.dialects.wishes import read_mode
-from cotenant.hardware.slots import CardLimit, Limits
+from cotenant.hardware import slots as slot_files
 from cotenant.kube.agent.classic.pod_resources import Holder, Holders, PodResourcesUnavailable
 from cotenant.kube.agent.slots.checking import (
     Shortage,
@@ -26,9 +28,8 @@ from cotenant.kube.agent.slots.checking import (
     holder_of,
     shortages,
 )
-from cotenant.kube.agent.slots.installing import ensure_shim
-from cotenant.kube.agent.slots.mounts import SHIM_IN_CONTAINER
-from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots, SlotHeld, SlotOwner
+from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots, SlotHeld
+from cotenant.kube.agent.slots.owner import CONTAINER, SlotOwner
 from cotenant.kube.api.errors import KubeError, NotFound
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NAMESPACES, PODS, Resource
@@ -39,17 +40,17 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 _API = 8.0
-"""Seconds for a question to the API server. The kubelet gives 30 for all."""
+"""Seconds for a request to the API server. The kubelet allows 30 for everything."""
 _ENDING = 5.0
-"""Seconds to wait for processes of containers before it, which may just be ending: that is sooner than the
-kubelet asks again.
+"""Seconds to wait for processes of earlier containers, which may be terminating: the kubelet would try again
+only later.
 """
 _LOOK = 0.05
 _SELDOM = 0.5
 
 
 class Reader(Protocol):
-    """What is read of the API server, newest state each time: kube/api/client.py."""
+    """Reads the API server, without a cache: kube/api/client.py."""
 
     async def get(
         self, resource: Resource[T], name: str, namespace: str | None = None, *, within: float | None = None
@@ -57,42 +58,44 @@ class Reader(Protocol):
 
 
 class Record(Protocol):
-    """The kubelet's record of who holds what: pod_resources.py."""
+    """The kubelet's record of which container holds which device: classic/pod_resources.py."""
 
     async def holders(self) -> Holders: ...
 
 
 @dataclass
 class Starting:
-    """Makes slots for containers that start."""
+    """Creates slots for containers that start."""
 
     node: str
     api: Reader
     kubelet: Record
     slots: NodeSlots
     cards: Callable[[], Mapping[str, GPU]]
-    """The cards of the node as they are now, by UUID."""
+    """The GPUs of the node as they are now, by UUID."""
     context_bytes: Callable[[str], int]
-    """What one process's context takes on the card of that UUID."""
+    """Size of one process's CUDA context on the GPU of that UUID."""
     mode: Mode = DEFAULT_MODE
-    """Where neither the pod nor its namespace says it."""
+    """Applies where neither the pod nor its namespace sets one."""
     clock: Callable[[], float] = time.monotonic
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     async def start(self, device: str) -> SlotOwner:
-        """The slot stands when this returns. CotenantError, made to be read by people, if it may not."""
+        """Creates the slot of the container that holds the device. Raises CotenantError, worded for an event
+        of the pod, if it may not start.
+        """
         holder = holder_of(device, await self.kubelet.holders())
         pod = await self._pod(holder)
         slot = granted_slot(pod, holder, self.node)
         own = read_mode(pod.metadata.annotations, f"pod {holder.pod}: annotation")
         mode = own or await self._namespace_mode(holder.namespace) or self.mode
-        owner = SlotOwner(pod.metadata.uid, *holder, device, slot.shares)
-        await self._make(owner, mode)
+        owner = SlotOwner(pod.metadata.uid, *holder)
+        await self._make(device, owner, slot.shares, mode)
         log.info(
             "slot made",
             device=device,
             namespace=owner.namespace,
-            pod=owner.pod,
+            pod=owner.name,
             uid=owner.uid,
             container=owner.container,
             mode=mode,
@@ -118,77 +121,81 @@ class Starting:
             ) from None
         return read_mode(found.metadata.labels, f"namespace {namespace}: label")
 
-    def _limits(self, owner: SlotOwner, mode: Mode) -> Limits:
-        cards = (
-            CardLimit(share.uuid, share.memory, self.context_bytes(share.uuid)) for share in owner.shares
-        )
-        return Limits(owner.uid, mode, tuple(cards))
-
-    async def _make(self, owner: SlotOwner, mode: Mode) -> None:
-        """Waits for those who are about to leave the card or the slot, and lets others start meanwhile."""
+    async def _make(self, key: str, owner: SlotOwner, shares: Sequence[Share], mode: Mode) -> None:
+        """Waits for containers that are about to leave the GPU or the slot. Others may start meanwhile."""
         end, pause = self.clock() + _ENDING, _LOOK
-        while (hindrance := await self._make_now(owner, mode)) is not None:
+        while (obstacle := await self._make_now(key, owner, shares, mode)) is not None:
             if self.clock() > end:
-                raise StartRefused(f"pod {owner.namespace}/{owner.pod}: {hindrance}. It is tried again")
+                raise StartRefused(f"pod {owner.namespace}/{owner.name}: {obstacle}. It is tried again")
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SELDOM)
 
-    async def _make_now(self, owner: SlotOwner, mode: Mode) -> str | None:
-        """None if it is made, else what stands in its way. What fits and what is made is one step: each
-        container sees the slots of those before it.
+    async def _make_now(self, key: str, owner: SlotOwner, shares: Sequence[Share], mode: Mode) -> str | None:
+        """Returns None once the slot is created, else the obstacle. To check the room and to create the slot
+        is one step: each container sees the slots of those before it.
         """
         async with self._lock:
-            short = await self._shortages(owner)
+            short = await self._shortages(key, shares)
             if short:
                 return str(short[0])
-            ensure_shim(self.slots.root, SHIM_IN_CONTAINER)
             try:
-                self.slots.make(owner, self._limits(owner, mode))
+                limits = slot_files.limits_of(owner.uid, mode, shares, self.context_bytes)
+                self.slots.make(key, owner, shares, limits)
             except SlotHeld as held:
                 return str(held)
             return None
 
-    async def _shortages(self, owner: SlotOwner) -> list[Shortage]:
-        """All slots on disk count at first: that takes no question. Only where they leave no room it is asked
-        which of them still live.
+    async def _shortages(self, key: str, shares: Sequence[Share]) -> list[Shortage]:
+        """Counts all slots on disk first, which needs no request. Only where they leave no room, it asks
+        which of their containers still exist.
         """
-        others = [slot for slot in self.slots.read() if slot.device != owner.device]
-        short = shortages(owner.shares, self.cards(), others)
+        others = [slot for slot in self.slots.read() if slot.key != key]
+        short = shortages(shares, self.cards(), others)
         if short:
-            short = shortages(owner.shares, self.cards(), await self._living(short, others))
+            short = shortages(shares, self.cards(), await self._existing(short, others))
         return short
 
-    async def _living(self, short: Sequence[Shortage], others: Sequence[NodeSlot]) -> list[NodeSlot]:
-        """Without those whose container is no more. They are removed here and now: as long as a slot is not
-        closed, a process of a container that is being killed might still begin to use it.
+    async def _existing(self, short: Sequence[Shortage], others: Sequence[NodeSlot]) -> list[NodeSlot]:
+        """Leaves out slots whose container is gone. They are removed at once: while a slot is not closed, a
+        process of a container that is being killed might still begin to use it.
         """
-        asked = {slot.device: slot for shortage in short for slot in shortage.others}
+        asked = {slot.key: slot for shortage in short for slot in shortage.others}
         try:
             holders = await self.kubelet.holders()
         except PodResourcesUnavailable:
             return list(others)
         answers = await asyncio.gather(*(has_gone(slot, holders, self.api) for slot in asked.values()))
         gone = {
-            slot.device
+            slot.key
             for slot, answer in zip(asked.values(), answers, strict=True)
             if answer and self.slots.remove(slot)
         }
-        return [slot for slot in others if slot.device not in gone]
+        return [slot for slot in others if slot.key not in gone]
 
 
 async def has_gone(slot: NodeSlot, holders: Holders, api: Reader) -> bool:
-    """Whether the slot's container is no more, by everybody's word: nobody lives in the slot, and its pod has
-    ended or is gone. A kubelet that has just started lists no container at all, so its silence alone proves
-    nothing. Where somebody cannot be asked, it lives.
+    """Whether the slot's container no longer exists: no process uses the slot, and its pod has ended or is
+    gone. A kubelet that has just started lists no container at all, so what it does not list proves nothing
+    alone. While the API server does not answer, the container counts as existing.
     """
-    if slot.is_held():
+    if not is_containers(slot) or slot.is_held():
         return False
     owner = slot.owner
-    listed = Holder(owner.namespace, owner.pod, owner.container) in holders.get(slot.device, ())
     try:
-        pod = await api.get(PODS, owner.pod, owner.namespace, within=_API)
+        pod = await api.get(PODS, owner.name, owner.namespace, within=_API)
     except NotFound:
-        return not listed
+        return not is_listed(slot, holders)
     except (KubeError, ValueError):
         return False
     return pod.metadata.uid != owner.uid or has_ended(pod)
+
+
+def is_containers(slot: NodeSlot) -> bool:
+    """Whether a container owns the slot. Slots of any other owner are removed by the part that made them."""
+    return slot.owner.kind == CONTAINER
+
+
+def is_listed(slot: NodeSlot, holders: Holders) -> bool:
+    """Whether the kubelet's record still gives the slot to its owner."""
+    owner = slot.owner
+    return Holder(owner.namespace, owner.name, owner.container) in holders.get(slot.key, ())

@@ -1,0 +1,137 @@
+"""Enforces memory limits with the shim, a library that is preloaded into every program of a slot.
+
+The shim (csrc/shim) stands between a program and the CUDA driver: it counts each allocation in the slot's
+`usage` and refuses what would exceed `limits`. A process on this machine gets it through LD_PRELOAD. A
+container gets it through /etc/ld.so.preload, which no program can drop by clearing its environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotenant.hardware import libraries, slots
+from cotenant.hardware.slots import Limits, Permissions, SlotUnusable
+
+if TYPE_CHECKING:  # `cotenant run` starts without them
+    from cotenant.hardware.enforcers.enforcer import Attachment, Availability, Confirmation
+
+LIBRARY = "libcotenant.so"
+SLOT_VARIABLE = "COTENANT_SLOT"
+"""Names the slot's folder to the shim; without it the shim looks at SLOT_IN_CONTAINER."""
+PRELOAD_VARIABLE = "LD_PRELOAD"
+PRELOAD_FILE = Path("/etc/ld.so.preload")
+IN_CONTAINER = Path("/run/cotenant")
+"""All else that a container finds of Cotenant is in this folder."""
+SLOT_IN_CONTAINER = IN_CONTAINER / "slot"
+LIBRARY_IN_CONTAINER = IN_CONTAINER / "lib" / LIBRARY
+
+
+class Shim:
+    name = "shim"
+    needs = "programs linked dynamically against glibc"
+
+    def __init__(self, library: Path, node: Path | None = None, *, preload: bool = True) -> None:
+        """`library` is loaded into processes on this machine; `node` is the folder from which containers
+        mount it, None where there are none. `preload` is False for a program that would not start with it:
+        musl's loader aborts at a library for glibc.
+        """
+        self.library = library
+        self._node = node
+        self._preload = preload
+
+    def availability(self) -> Availability:
+        from cotenant.hardware.enforcers.enforcer import Availability
+
+        if self.library.is_file():
+            return Availability(True, f"{self.library} is there")
+        return Availability(False, f"{self.library} is missing")
+
+    def process_environment(self, slot: Path, environ: Mapping[str, str]) -> dict[str, str]:
+        """The shim comes before what the user preloads, so that nothing allocates past it."""
+        own = without_slot(environ)
+        own[SLOT_VARIABLE] = str(slot)
+        if self._preload:
+            own[PRELOAD_VARIABLE] = ":".join([str(self.library), *preloads(own)])
+        return own
+
+    def container_attachment(self, slot: Path) -> Attachment:
+        """`usage` is mounted writable over the read-only folder."""
+        from cotenant.hardware.enforcers.enforcer import Attachment, Mount
+
+        library, preload_file = self._on_node()
+        return Attachment(
+            (
+                Mount(SLOT_IN_CONTAINER, slot),
+                Mount(SLOT_IN_CONTAINER / "usage", slot / "usage", read_only=False),
+                Mount(LIBRARY_IN_CONTAINER, library),
+                Mount(PRELOAD_FILE, preload_file),
+            )
+        )
+
+    def install(self) -> None:
+        """Places what containers mount. Does nothing where the same is there already."""
+        library, preload_file = self._on_node()
+        libraries.place(library, libraries.present(self.library).read_bytes())
+        libraries.place(preload_file, f"{LIBRARY_IN_CONTAINER}\n".encode())
+
+    def prepare(self, slot: Path, limits: Limits, permissions: Permissions) -> None:
+        """Restores what containers mount if it was removed: the container runtime would create a folder in
+        place of a missing file, the loader would ignore it, and the program would run without a limit.
+        """
+        if self._node is not None and not all(file.is_file() for file in self._on_node()):
+            self.install()
+        slots.create(slot, limits, permissions)
+
+    def confirm(self, slot: Path) -> Confirmation:
+        """A process with an entry in `usage` has loaded the shim. Processes without the shim (static, musl,
+        preload dropped) have none, so they cannot be seen here.
+        """
+        from cotenant.hardware.enforcers.enforcer import Confirmation
+
+        try:
+            slots.read_limits(slot)
+            count = len(slots.read_usage(slot).processes)
+        except SlotUnusable as error:
+            return Confirmation("fails", str(error))
+        if count:
+            return Confirmation("holds", f"processes that use a GPU with the shim: {count}")
+        if slots.is_held(slot):
+            return Confirmation("unknown", "the command runs, and no process of it has used a GPU yet")
+        return Confirmation("unknown", "no process uses the slot")
+
+    def change(self, slot: Path, sizes: Mapping[str, int]) -> None:
+        """The shim reads `limits` at every allocation."""
+        slots.set_limits(slot, sizes)
+
+    def tear_down(self, slot: Path) -> bool:
+        """What containers mount stays: it belongs to the node, not to a slot."""
+        return slots.close(slot)
+
+    def _on_node(self) -> tuple[Path, Path]:
+        """The library and the preload file, as containers mount them. Running containers have these paths in
+        the kubelet's checkpoint: they never change.
+        """
+        if self._node is None:
+            raise ValueError("this shim has no folder from which containers mount it")
+        return self._node / "lib" / LIBRARY, self._node / PRELOAD_FILE.name
+
+
+def preloads(environ: Mapping[str, str]) -> list[str]:
+    """Lists what LD_PRELOAD names. The loader accepts blanks as well as colons between the names."""
+    return environ.get(PRELOAD_VARIABLE, "").replace(":", " ").split()
+
+
+def is_preloaded(environ: Mapping[str, str]) -> bool:
+    return any(os.path.basename(entry) == LIBRARY for entry in preloads(environ))
+
+
+def without_slot(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment as it would be outside any slot: for a `cotenant` that is called inside one."""
+    own = {name: value for name, value in environ.items() if name not in (SLOT_VARIABLE, PRELOAD_VARIABLE)}
+    others = [entry for entry in preloads(environ) if os.path.basename(entry) != LIBRARY]
+    if others:
+        own[PRELOAD_VARIABLE] = ":".join(others)
+    return own
