@@ -80,7 +80,7 @@ class Registration:
                     backoff.reset()
                     await self._until_lost(kubelet, ours)
                     self._accepted = None
-                    log.warning("the kubelet no longer watches %s: registering again", self.resource)
+                    log.warning("kubelet no longer watches: registering again", resource=self.resource)
                 await self._pause(backoff.next(), kubelet)
         finally:
             self._accepted = None
@@ -113,7 +113,7 @@ class Registration:
             try:
                 await call(channel, v1beta1.Registration.Register)(request, timeout=5.0)
             except grpc.aio.AioRpcError as error:
-                log.warning("the kubelet did not register %s: %s", self.resource, error.details())
+                log.warning("kubelet did not register", resource=self.resource, error=error.details())
                 return False
         self._accepted = self.wall_clock()
         log.info("registered with the kubelet", resource=self.resource)
