@@ -115,8 +115,8 @@ class PodResources:
             else f"{error.code().name}: {error.details()}"
         )
         return PodResourcesUnavailable(
-            f"the kubelet's pod-resources at {self.socket} does not answer which container this is ({why}). "
-            "Is agent.kubelet the kubelet's folder, and mounted into the agent?"
+            f"the kubelet's pod-resources at {self.socket} does not answer which container "
+            f"holds the slot ({why}). Is agent.kubelet the kubelet's folder, and mounted into the agent?"
         )
 
 
