@@ -90,7 +90,7 @@ def test_a_job_that_was_killed(machine):
     os.kill(pid, signal.SIGKILL)
     told = machine("doctor")
     assert told.returncode == 1
-    assert "warning dead-owner: train is charged with 4Gi, and none of it lives" in told.stdout
+    assert "warning dead-owner: train is charged with 4Gi, but none of its processes lives" in told.stdout
     assert "1 found, 1 left: `cotenant doctor --fix` repairs 1" in told.stdout
     fixed = machine("doctor", "--fix")
     assert fixed.returncode == 0

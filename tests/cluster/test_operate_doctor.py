@@ -329,10 +329,10 @@ def test_a_server_that_is_gone_is_told(cotenant: Installation, commands: Command
     try:
         code, found = examine(commands)
         assert code == 1
-        assert "held by nobody" in found["not-led"]["found"]
+        assert "has no holder" in found["not-led"]["found"]
         text = commands.run("doctor", "--cluster").stdout
         assert "error not-led" in text
-        assert "do     kubectl logs" in text
+        assert "do     read the log of the servers: kubectl logs" in text
     finally:
         cotenant.servers[0].start()
         cotenant.wait()

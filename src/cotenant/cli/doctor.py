@@ -1,4 +1,4 @@
-"""`cotenant doctor`."""
+"""Finds and repairs what is wrong: `cotenant doctor`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from cotenant.cli import table
 from cotenant.cli.cluster import Where, ask, where_options
 from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.core.errors import BadInput, CotenantError, LedgerUnusable
-from cotenant.local.doctor import report, system
-from cotenant.local.doctor.finding import ERROR, Finding
+from cotenant.core.finding import ERROR, Kind, Outcome
+from cotenant.local.doctor import libraries
+from cotenant.local.doctor.checkup import check
 
 if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
-    from cotenant.kube.operating.doctor import finding as of_cluster
 
-    Outcome = report.Outcome | of_cluster.Outcome
-
-_LOOKED_AT = "the ledger, slots, grants, the line, cards, driver and shim"
-_LOOKED_AT_IN_CLUSTER = "leader, certificates, webhook, policies, schedulers, grants, nodes, cards and slots"
+_LOOKED_AT = "the ledger, slots, grants, the line, GPUs, driver and shim"
+_LOOKED_AT_IN_CLUSTER = "leader, certificates, webhook, policies, schedulers, grants, nodes, GPUs and slots"
+_SEE_FOUND = "resolve the reason that is named here, then run doctor again"
+_NO_COMMAND = "no command can be run from here"
+_HOME_UNUSABLE = Kind("home-unusable", ERROR, _NO_COMMAND)
+_NOT_READY = Kind("not-ready", ERROR, _NO_COMMAND)
 
 
 @click.command()
@@ -35,23 +37,24 @@ _LOOKED_AT_IN_CLUSTER = "leader, certificates, webhook, policies, schedulers, gr
 def command(ctx: click.Context, where: Where, fix: bool, cluster: bool, output: str) -> int:
     """Find what is wrong here and, with --fix, repair it.
 
-    Looked for on a machine: owners that died and are still charged or still wait, slots that nobody uses
-    or that the ledger does not know, limits that differ from the ledger, cards granted beyond their size, a
-    damaged, locked or unwritable ledger, missing or unsuitable libraries, musl, sick cards, and memory held
-    outside grants or past the shim.
+    On a machine it finds: jobs that have ended and are still charged or still wait, slots that no process
+    uses or that the ledger does not know, limits that differ from the ledger, GPUs granted beyond their size,
+    a ledger that is damaged, locked or not writable, libraries that are missing or not suitable, musl, GPUs
+    that are not healthy, and memory held outside grants or by processes without the shim.
 
     \b
     cotenant doctor
     cotenant doctor --fix
     cotenant doctor -o json
 
-    In a cluster (--cluster, --context, --kubeconfig, or called as `kubectl cotenant doctor`): cards granted
-    twice, grants that are forged or of cards that are gone, GPU pods past webhook or scheduler, agents that
-    are missing or of another version, a second device plugin on the same cards, cards visible without
-    asking, a scheduler that samples nodes, certificates, webhook and policies, a server that does not lead,
-    a ledger or slots that differ from grants, quotas that count nothing. --fix touches no pod but our own: it
-    restores webhook, policies, our scheduler's configuration and the way to the leader, restarts servers
-    whose ledger is wrong, and takes off the drained marks of cards that are gone.
+    In a cluster (--cluster, --context, --kubeconfig, or called as `kubectl cotenant doctor`) it finds: GPUs
+    granted twice, grants that are forged or of GPUs that are gone, GPU pods that webhook or scheduler did not
+    see, agents that are missing or have another version, a second device plugin on the same GPUs, pods that
+    see GPUs without a grant, a scheduler that samples nodes, faults of certificates, webhook and policies, no
+    leader or one whose term cannot begin, a ledger or slots that differ from grants, quotas that count
+    nothing. --fix touches only pods of Cotenant itself: it restores webhook, policies, our scheduler's
+    configuration and the leader's endpoint, restarts servers whose ledger is wrong, and removes the drained
+    marks of GPUs that are gone.
 
     \b
     cotenant doctor --cluster
@@ -60,7 +63,7 @@ def command(ctx: click.Context, where: Where, fix: bool, cluster: bool, output: 
     Exit codes: 0 if nothing is wrong (any more), 1 if something is left.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     in_cluster = cluster or where.named or (ctx.find_root().info_name or "").startswith("kubectl")
-    outcomes: Sequence[Outcome] = _of_cluster(where, fix=fix) if in_cluster else _outcomes(ctx.obj, fix=fix)
+    outcomes = _of_cluster(where, fix=fix) if in_cluster else _of_machine(ctx.obj, fix=fix)
     left = [outcome for outcome in outcomes if outcome.left]
     if output == "json":
         table.show_json({"findings": [outcome.to_json() for outcome in outcomes], "left": len(left)})
@@ -71,35 +74,29 @@ def command(ctx: click.Context, where: Where, fix: bool, cluster: bool, output: 
     return 1 if left else 0
 
 
-def _of_cluster(where: Where, *, fix: bool) -> tuple[of_cluster.Outcome, ...]:
+def _of_cluster(where: Where, *, fix: bool) -> tuple[Outcome, ...]:
     from datetime import UTC, datetime
     from importlib.metadata import version
 
-    async def work(client: Client, _: str) -> tuple[of_cluster.Outcome, ...]:
-        from cotenant.kube.operating.doctor.report import check
+    async def work(client: Client, _: str) -> tuple[Outcome, ...]:
+        from cotenant.kube.operating.doctor.checkup import check
 
         return await check(client, lambda: datetime.now(UTC), version("cotenant"), fix=fix)
 
     return ask(where, work)
 
 
-def _outcomes(simulate: str | None, *, fix: bool) -> tuple[report.Outcome, ...]:
+def _of_machine(simulate: str | None, *, fix: bool) -> tuple[Outcome, ...]:
     try:
         machine = machine_of(simulate)
     except BadInput:
         raise
-    except CotenantError as error:  # without a folder or its own libraries nothing else can be looked at
-        finding = Finding(
-            kind="home-unusable" if isinstance(error, LedgerUnusable) else "not-ready",
-            target="COTENANT_HOME" if isinstance(error, LedgerUnusable) else "cotenant",
-            severity=ERROR,
-            found=str(error),
-            means="no command can be run from here",
-            do="see above",
-        )
-        return (report.Outcome(finding, left=True),)
-    seen = system.look(machine.shim.library, os.environ, machine.card_environment)
-    return report.check(machine, seen, fix=fix)
+    except LedgerUnusable as error:  # without a folder or libraries nothing else can be examined
+        return (Outcome(_HOME_UNUSABLE.at("COTENANT_HOME", str(error), _SEE_FOUND), left=True),)
+    except CotenantError as error:
+        return (Outcome(_NOT_READY.at("cotenant", str(error), _SEE_FOUND), left=True),)
+    seen = libraries.look(machine.shim.library, os.environ, machine.card_environment)
+    return check(machine, seen, fix=fix)
 
 
 def _show(outcome: Outcome) -> None:

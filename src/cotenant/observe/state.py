@@ -84,6 +84,16 @@ class Hold(msgspec.Struct, frozen=True):
     """UUIDs."""
 
 
+class TermState(msgspec.Struct, frozen=True):
+    """The term of a server that holds the lease."""
+
+    number: int = 0
+    begun: bool = False
+    """Whether all parts are ready for it: nothing is answered as leader before."""
+    waits_for: Reason | None = None
+    """The part that keeps it from beginning, and why."""
+
+
 class ServerState(msgspec.Struct, frozen=True):
     """A server's ledger and line. Pods are named by UID: those who may know names ask the API server."""
 
@@ -92,6 +102,8 @@ class ServerState(msgspec.Struct, frozen=True):
     holds: dict[str, Hold] = {}
     line: tuple[str, ...] = ()
     """The first in line first."""
+    term: TermState | None = None
+    """None where the server does not hold the lease."""
 
 
 def encode(state: AgentState | ServerState) -> bytes:

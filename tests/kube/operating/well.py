@@ -8,15 +8,16 @@ from datetime import timedelta
 import msgspec
 from kube.operating.clusters import GI, NOW, card_of, node, pod, uid_of
 
+from cotenant.core.checkup import findings
+from cotenant.core.finding import Finding
 from cotenant.dialects import names
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.api.objects import Lease, Meta
 from cotenant.kube.certificates import renewal
 from cotenant.kube.certificates.renewal import CertificatePolicy
+from cotenant.kube.operating.doctor.checkup import SUBJECTS
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
-from cotenant.kube.operating.doctor.finding import Finding
-from cotenant.kube.operating.doctor.findings import findings
-from cotenant.kube.operating.doctor.policy_checks import POLICIES
+from cotenant.kube.operating.doctor.policies import POLICIES
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.settings import Settings
 from cotenant.observe.state import AgentState, ServerState
@@ -111,7 +112,7 @@ WELL = Facts(
 
 
 def found(**changes) -> list[Finding]:
-    return list(findings(replace(WELL, **changes)))
+    return list(findings(SUBJECTS, replace(WELL, **changes)))
 
 
 def kinds(**changes) -> list[str]:

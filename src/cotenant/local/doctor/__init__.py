@@ -1,6 +1,6 @@
-"""What is wrong on a machine, and what can be done about it.
+"""Finds what is wrong on one machine, and repairs what can be repaired.
 
-`examination`, `places` and `system` look and change nothing, the checks decide (pure), `repair` acts, and
-`report` ties them together: a finding counts if two looks agree on it, since jobs start, end and are resized
-meanwhile.
+`gather`, `places` and `libraries` look and change nothing. Each subject is one module with its checks, which
+are functions of the facts, and its repairs. `checkup` lists the subjects: a new one is a file and a line
+there.
 """

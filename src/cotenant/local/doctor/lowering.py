@@ -1,4 +1,4 @@
-"""How far grants on an over-granted card must come down: pure."""
+"""Computes how far grants on an over-granted GPU must be lowered: pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Held(NamedTuple):
 def lowered(grants: Mapping[str, Held], capacity: int) -> dict[str, int]:
     """New sizes by id, for those that change.
 
-    What lies unused is given up first where there is most of it, so that none is left without any spare while
-    another has plenty; what is in use is never touched.
+    Grants give up unused memory, those with the most of it first: no grant loses all of it while another has
+    plenty. Memory in use is never taken.
     """
     sizes = {id: held.granted for id, held in grants.items()}
     excess = sum(sizes.values()) - capacity
@@ -32,7 +32,7 @@ def lowered(grants: Mapping[str, Held], capacity: int) -> dict[str, int]:
 
 
 def _level(spare: list[int], left: int) -> int:
-    """The most spare that each may keep so that all together keep no more than `left`."""
+    """The most spare memory that each may keep, so that all together keep at most `left`."""
     for at, amount in enumerate(spare):
         share = left // (len(spare) - at)
         if amount > share:

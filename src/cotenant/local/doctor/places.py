@@ -1,4 +1,4 @@
-"""The files and folders of local mode: who may write them, what they lie on, who locks them."""
+"""Looks at the files and folders of local mode: their permissions, their file system, and who locks them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from cotenant.local import processes
 from cotenant.local.home import Home
 
 LOCK_PATIENCE = 2.0
+"""Seconds for which one process must hold the lock to be reported."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
-"""How the kernel spells blanks in the names of mount points."""
+"""How the kernel writes blanks in the names of mount points."""
 
 
 class Access(NamedTuple):
@@ -27,7 +28,7 @@ class Access(NamedTuple):
     """As it should be."""
     owner: int
     writable: bool
-    """By whoever looks."""
+    """By the user who runs this."""
 
 
 def access(home: Home) -> list[Access]:
@@ -45,14 +46,14 @@ def access(home: Home) -> list[Access]:
 
 
 def wanted_mode(home: Home, path: Path, mode: int) -> int:
-    """In a home for all users everybody writes everything; elsewhere nobody but the owner does."""
+    """In a home that users share everybody may write; elsewhere only the owner."""
     if not home.shared:
         return mode & ~0o022
     return mode | (0o777 if path.is_dir() else 0o666)
 
 
 def filesystem_of(path: Path) -> str:
-    """The kind of file system that the path lies on."""
+    """The type of the file system of a path, as in /proc/self/mountinfo."""
     path, best, kind = Path(os.path.realpath(path)), -1, "unknown"
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
         for line in mounts:
@@ -64,7 +65,7 @@ def filesystem_of(path: Path) -> str:
 
 
 def lock_holder(path: Path, patience: float) -> str | None:
-    """Who has held the lock all the time; None if it can be had, or goes from hand to hand."""
+    """The process that held the lock all the time; None if the lock is free, or several processes held it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

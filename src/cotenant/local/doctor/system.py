@@ -1,213 +1,62 @@
-"""What Cotenant needs from the machine itself: libraries that load, a libc that preloads, nobody in the way.
-
-Libraries are tried in processes of their own: one that crashes or hangs takes nothing else along.
-"""
+"""Checks what the machine must have: the driver, the shim, a suitable libc, and no conflicting preloads."""
 
 from __future__ import annotations
 
-import json
-import os
-import platform
-import struct
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator
 
-from cotenant.core.errors import CotenantError
-from cotenant.hardware.enforcers.shim import (
-    LIBRARY,
-    PRELOAD_FILE,
-    PRELOAD_VARIABLE,
-    preloads,
-    without_slot,
+from cotenant.core.finding import ERROR, WARNING, Finding, Kind
+from cotenant.hardware.enforcers.shim import LIBRARY
+from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.libraries import CUDA, NVML
+from cotenant.local.doctor.subject import MachineSubject
+
+NO_NVML = Kind("no-nvml", ERROR, "the GPUs cannot be read, so nothing can be granted")
+NO_DRIVER = Kind("no-driver", ERROR, "there is nothing to grant")
+NO_CUDA = Kind("no-cuda", ERROR, "programs cannot use the GPUs")
+SHIM_UNUSABLE = Kind("shim-unusable", ERROR, "no limit holds")
+MUSL = Kind(
+    "musl", ERROR, "the shim cannot be loaded into such programs: their limits are watched, not enforced"
 )
-from cotenant.local import program
-
-CUDA = "libcuda.so.1"
-NVML = "libnvidia-ml.so.1"
-DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""Any of these is there when the kernel's side of the driver is loaded (the last in WSL)."""
-
-NEEDED: Mapping[str, Sequence[str]] = {
-    CUDA: ("cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemGetInfo_v2"),
-    NVML: (
-        "nvmlInit_v2",
-        "nvmlDeviceGetHandleByIndex_v2",
-        "nvmlDeviceGetUUID",
-        "nvmlDeviceGetMemoryInfo",
-        "nvmlDeviceGetComputeRunningProcesses",
-    ),
-    LIBRARY: (
-        "cuInit",
-        "cuGetProcAddress_v2",
-        "cuCtxCreate_v4",
-        "cuDevicePrimaryCtxRetain",
-        "cuMemAlloc_v2",
-        "cuMemFree_v2",
-        "cuMemAllocAsync",
-        "cuMemCreate",
-        "cuMemGetInfo_v2",
-        "cuLaunchKernel",
-        "nvmlDeviceGetMemoryInfo",
-    ),
-}
-"""Without these a library cannot do its part."""
-
-_HOOKED = (b"\0cuMemAlloc_v2\0", b"\0cuGetProcAddress\0", b"\0cuGetProcAddress_v2\0")
-_MACHINES = {"x86_64": 62, "aarch64": 183}
-_PATIENCE = 20.0
-_LOAD = """
-import ctypes, json, sys
-name, needed = sys.argv[1], sys.argv[2:]
-try:
-    library = ctypes.CDLL(name)
-    print(json.dumps({"missing": [each for each in needed if not hasattr(library, each)]}))
-except OSError as error:
-    print(json.dumps({"error": str(error)}))
-"""
-_PRELOADED = """
-import json, sys
-with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-    print(json.dumps({"loaded": any(line.rstrip("\\n").endswith(sys.argv[1]) for line in maps)}))
-"""
+PRELOAD_CONFLICT = Kind(
+    "preload-conflict", WARNING, "programs may be counted twice, exceed their limit, or not start at all"
+)
 
 
-class Library(NamedTuple):
-    name: str
-    problem: str | None
-    """Why it cannot be used; None if it can."""
-    missing: bool = False
-    """It is not there at all."""
-
-
-class Preload(NamedTuple):
-    """A library that somebody else loads into every program."""
-
-    path: str
-    named_in: str
-    problem: str
-
-
-class System(NamedTuple):
-    libraries: tuple[Library, ...]
-    driver_loaded: bool
-    musl: str | None
-    """Why programs of this system cannot take the shim; None if they can."""
-    preloads: tuple[Preload, ...]
-
-
-def look(
-    shim: Path,
-    environ: Mapping[str, str],
-    cards: Mapping[str, str],
-    *,
-    shell: str = "/bin/sh",
-    system_preloads: Path = PRELOAD_FILE,
-) -> System:
-    """`cards` is what simulated cards need in the environment."""
-    own = {**without_slot(environ), **cards}
-    own.pop(PRELOAD_VARIABLE, None)
-    return System(
-        libraries=(_driver(CUDA, own), _driver(NVML, own), _shim(shim, own)),
-        driver_loaded=bool(cards) or any(path.exists() for path in DRIVER),
-        musl=_musl(shell, environ),
-        preloads=tuple(_preloads(environ, system_preloads)),
-    )
-
-
-def _driver(name: str, environ: Mapping[str, str]) -> Library:
-    told = _try(_LOAD, [name, *NEEDED[name]], environ)
-    if error := told.get("error"):
-        absent = "cannot open shared object file" in str(error)
-        return Library(name, "no program finds it" if absent else f"cannot be loaded: {error}", absent)
-    return Library(name, _lacks(told))
-
-
-def _shim(path: Path, environ: Mapping[str, str]) -> Library:
-    if not path.is_file():
-        return Library(LIBRARY, f"{path} is not there", missing=True)
-    problem = _architecture(path)
-    if problem is None:
-        told = _try(_LOAD, [str(path), *NEEDED[LIBRARY]], environ)
-        problem = f"cannot be loaded: {told['error']}" if "error" in told else _lacks(told)
-    if problem is None:
-        told = _try(_PRELOADED, [str(path.resolve())], {**environ, PRELOAD_VARIABLE: str(path)})
-        if not told.get("loaded"):
-            problem = f"is not taken by the loader: {told.get('error') or 'it passes it over'}"
-    return Library(LIBRARY, problem and f"{path} {problem}")
-
-
-def _lacks(told: Mapping[str, object]) -> str | None:
-    missing = told.get("missing")
-    return f"lacks {', '.join(missing)}" if isinstance(missing, list) and missing else None
-
-
-def _architecture(path: Path) -> str | None:
-    with open(path, "rb") as file:
-        head = file.read(20)
-    if len(head) < 20 or head[:4] != b"\x7fELF":
-        return "is no library"
-    (machine,) = struct.unpack_from("<H", head, 18)
-    here = platform.machine()
-    return None if machine == _MACHINES.get(here, machine) else f"is not made for {here}"
-
-
-def _try(script: str, arguments: Sequence[str], environ: Mapping[str, str]) -> dict[str, object]:
-    """What a fresh interpreter tells of itself; `error` is there if it came to grief."""
-    command = [sys.executable, "-I", "-S", "-c", script, *arguments]
-    try:
-        done = subprocess.run(
-            command, env=dict(environ), capture_output=True, text=True, timeout=_PATIENCE, check=False
+def driver(facts: Facts) -> Iterator[Finding]:
+    libraries = {library.name: library for library in facts.system.libraries}
+    cuda, nvml = libraries.get(CUDA), libraries.get(NVML)
+    has_driver = facts.system.driver_loaded or (cuda is not None and cuda.problem is None)
+    if nvml is not None and nvml.problem and has_driver:
+        yield NO_NVML.at(
+            NVML,
+            f"there is a driver, but {NVML}: {nvml.problem}",
+            "install the part of the driver that has NVML (libnvidia-ml1, nvidia-utils); Jetson has none",
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"error": str(error)}
-    try:
-        told = json.loads(done.stdout)
-    except ValueError:
-        return {"error": done.stderr.strip() or f"exit code {done.returncode}"}
-    return told if isinstance(told, dict) else {"error": "no answer"}
+    elif facts.driver is not None:
+        do = "install or load NVIDIA's driver; after an update of the driver, restart the machine"
+        yield NO_DRIVER.at(NVML, facts.driver, do)
+    if cuda is not None and cuda.problem and (has_driver or facts.driver is None):
+        do = "install the part of the driver that has it (libcuda1), or run ldconfig"
+        yield NO_CUDA.at(CUDA, f"{CUDA}: {cuda.problem}", do)
 
 
-def _musl(shell: str, environ: Mapping[str, str]) -> str | None:
-    """The loader of musl aborts at a library made for glibc, so the shim must not even be offered to it."""
-    for name in (shell, sys.executable):
-        try:
-            found = program.find(name, environ)
-        except CotenantError:
-            continue
-        if found.obstacle is not None and not found.preload and "musl" in found.obstacle:
-            return found.obstacle
-    return None
+def shim(facts: Facts) -> Iterator[Finding]:
+    for library in facts.system.libraries:
+        if library.name == LIBRARY and library.problem:
+            do = "install Cotenant again for this machine: pip install --force-reinstall cotenant"
+            yield SHIM_UNUSABLE.at(LIBRARY, library.problem, do)
 
 
-def _preloads(environ: Mapping[str, str], system: Path) -> list[Preload]:
-    named = [(path, PRELOAD_VARIABLE) for path in preloads(environ)]
-    try:
-        text = system.read_text(errors="surrogateescape")
-    except OSError:
-        text = ""
-    for line in text.splitlines():
-        named += [(path, str(system)) for path in line.split("#", 1)[0].replace(":", " ").split()]
-    found = []
-    for path, where in named:
-        problem = _conflict(path)
-        if problem:
-            found.append(Preload(path, where, problem))
-    return found
+def musl(facts: Facts) -> Iterator[Finding]:
+    if facts.system.musl is not None:
+        do = "use a system or an image with glibc (Debian, Ubuntu, Fedora, ...; not Alpine)"
+        yield MUSL.at("libc", facts.system.musl, do)
 
 
-def _conflict(path: str) -> str | None:
-    """Told from the file alone: to load a stranger's library would run it."""
-    if os.path.basename(path) == LIBRARY:
-        return None
-    if "/" not in path:
-        return None  # the loader looks for it in many places
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    if any(name in data for name in _HOOKED):
-        return "takes over CUDA's allocation calls as well"
-    return None
+def preloads(facts: Facts) -> Iterator[Finding]:
+    for each in facts.system.preloads:
+        found = f"{each.path}, named in {each.named_in}, {each.problem}"
+        yield PRELOAD_CONFLICT.at(each.path, found, f"remove it from {each.named_in}")
+
+
+SUBJECT = MachineSubject(checks=(driver, shim, musl, preloads))

@@ -1,4 +1,4 @@
-"""All that the checks look at. What could not be read is None, and `unread` says why."""
+"""Holds everything that the checks look at. What could not be read is None, and `unread` says why."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from cotenant.core.errors import BadInput
+from cotenant.dialects.quantity import parse_whole
 from cotenant.kube.api.objects import Generic, Lease, Meta, Node, Pod
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.operating.status.census import NodeSeen, census
@@ -58,7 +60,7 @@ class ImageStatus(msgspec.Struct, frozen=True, gc=False):
 
 
 class ImagePod(msgspec.Struct, frozen=True, gc=False):
-    """A pod by what it runs, not by what it asks for."""
+    """A pod with the fields that say what it runs: images, variables, volumes."""
 
     metadata: Meta = Meta()
     spec: ImageSpec = ImageSpec()
@@ -86,19 +88,19 @@ class Facts:
     bindings: Mapping[str, Mapping[str, Any]] | None = None
     """ValidatingAdmissionPolicies and their bindings, by name."""
     schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """KubeSchedulerConfigurations found in ConfigMaps, by where they stand."""
+    """KubeSchedulerConfigurations found in ConfigMaps, by their places there."""
     own_schedulers: frozenset[str] = frozenset()
     """Those that belong to this installation."""
     states: Mapping[str, AgentState] = field(default_factory=dict)
-    """What agents tell of their slots, by node."""
+    """What agents report at `/state`, by node."""
     ledgers: Mapping[str, ServerState] = field(default_factory=dict)
-    """What servers tell of their ledgers, by the names of their pods."""
+    """What servers report at `/state`, by the names of their pods."""
     version: str = ""
-    """Of the program that examines."""
+    """Of this program."""
     unread: tuple[str, ...] = ()
 
     def is_unread(self, what: str) -> bool:
-        """Whether it may not be looked at: then nothing is known of it, and nothing is wrong with it."""
+        """Whether it may not be read: then nothing is known of it, and nothing is reported as wrong."""
         return any(each.startswith(f"{what}:") for each in self.unread)
 
     @cached_property
@@ -125,13 +127,13 @@ class Facts:
 
     @property
     def knows_installed(self) -> bool:
-        """Whether this program can say what was installed: it has the settings, and is of the version."""
+        """Whether this program knows what was installed: it has the settings, and the servers' version."""
         same = not self.server_versions or self.version in self.server_versions
         return self.installed.settings_known and same
 
     @cached_property
     def ended(self) -> frozenset[str]:
-        """UIDs of pods of which nothing runs any more."""
+        """UIDs of pods that have ended."""
         return frozenset(pod.metadata.uid for pod in self.pods if has_ended(pod))
 
     @cached_property
@@ -141,3 +143,15 @@ class Facts:
         return next(
             (pod for pod in self.component("server") if holder.startswith(f"{pod.metadata.name}_")), None
         )
+
+
+def capacity_of(node: Node, resource: str) -> int:
+    """How much of an extended resource the node has; 0 if that is missing or not valid."""
+    return whole(node.status.capacity.get(resource))
+
+
+def whole(quantity: str | None) -> int:
+    try:
+        return parse_whole(quantity or "0", "capacity", "1")
+    except BadInput:
+        return 0

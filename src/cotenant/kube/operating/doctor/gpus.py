@@ -1,0 +1,74 @@
+"""Checks GPUs themselves: their health, memory that no grant covers, and marks of GPUs that were drained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cotenant.core.checkup import NotRepaired
+from cotenant.core.finding import WARNING, Finding, Kind
+from cotenant.core.units import format_bytes
+from cotenant.dialects import names
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import NODES
+from cotenant.kube.nodes.gpus import drained_of, read_gpus, write_drained
+from cotenant.kube.operating.doctor.facts import Facts
+from cotenant.kube.operating.doctor.remedies import FIX, few
+from cotenant.kube.operating.doctor.subject import ClusterSubject
+
+DRAINED_GONE = Kind("drained-gone", WARNING, "a GPU that came back with that UUID would stay out of service")
+SICK = Kind("sick", WARNING, "it gets no new grant")
+OUTSIDE = Kind("outside", WARNING, "that much less can be granted, and the GPU not as a whole")
+
+
+def drained_gone(facts: Facts) -> Iterator[Finding]:
+    """Only for nodes that report their GPUs: for others it is not known what is gone."""
+    for seen in facts.census:
+        if seen.trouble is not None or not seen.cards:
+            continue
+        for uuid in sorted(drained_of(seen.node) - {card.card.uuid for card in seen.cards}):
+            yield DRAINED_GONE.at(
+                f"{seen.name}/{uuid}",
+                f"{seen.name} has a drained mark for {uuid}, which is not there any more",
+                f"{FIX}: it removes the mark",
+                "undrain",
+            )
+
+
+def sick(facts: Facts) -> Iterator[Finding]:
+    for card in (card for seen in facts.census for card in seen.cards):
+        if card.card.problem is not None:
+            yield SICK.at(
+                card.card.uuid,
+                f"{card} is not healthy: {card.card.problem}",
+                "read the driver's messages on the node (dmesg, NVRM); to keep the GPU out of service: "
+                f"cotenant drain {card.node}/{card.card.index}",
+                means=f"{SICK.means}; these pods hold it: {few([str(held) for held in card.held])}"
+                if card.held
+                else None,
+            )
+
+
+def outside(facts: Facts) -> Iterator[Finding]:
+    for card in (card for seen in facts.census for card in seen.cards):
+        if card.card.outside:
+            yield OUTSIDE.at(
+                card.card.uuid,
+                f"{format_bytes(card.card.outside)} of {card} are held by processes that no grant covers",
+                f"run nvidia-smi on {card.node} to see these processes, and give them a grant or end them",
+            )
+
+
+async def undrain(client: Client, _facts: Facts, finding: Finding) -> str:
+    name, _, uuid = finding.target.partition("/")
+    node = await client.get(NODES, name)
+    cards = {card.uuid for card in read_gpus(node.metadata.annotations.get(names.GPUS)).cards}
+    if not cards or uuid in cards:
+        raise NotRepaired(f"{name} does not report any more that {uuid} is gone: the mark stays")
+    after = drained_of(node) - {uuid}
+    patch = {"metadata": {"annotations": {names.DRAINED: write_drained(sorted(after))}}}
+    await client.merge_patch(NODES, name, patch, guard=Guard.of(node))
+    return f"removed the drained mark of {uuid} from {name}"
+
+
+SUBJECT = ClusterSubject(checks=(drained_gone, sick, outside), repairs={"undrain": undrain})

@@ -1,0 +1,17 @@
+"""The API server of a cluster that is well, and no waiting."""
+
+import pytest
+from kube.operating.doctor.wellapi import well_api
+from kube.operating.fakeapi import FakeApi
+
+from cotenant.kube.operating.doctor import rollout
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(rollout, "_LOOK", 0.0)
+
+
+@pytest.fixture
+def api() -> FakeApi:
+    return well_api()

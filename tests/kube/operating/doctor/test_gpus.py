@@ -1,0 +1,38 @@
+"""GPUs that are not healthy, memory that no grant covers, and drained marks of GPUs that are gone."""
+
+import pytest
+from kube.operating.clusters import GI, card_of, node
+from kube.operating.doctor.wellapi import found_on, mended
+from kube.operating.well import found, kinds
+
+from cotenant.dialects import names
+from cotenant.kube.api.resources import NODES
+
+
+@pytest.mark.parametrize(
+    ("shown", "kind"),
+    [
+        (node("n1", [80 * GI] * 2, annotations={names.DRAINED: "GPU-gone"}), "drained-gone"),
+        (node("n1", [80 * GI] * 2, problems={1: "XID 79"}), "sick"),
+        (node("n1", [80 * GI], outside=GI), "outside"),
+    ],
+)
+def test_what_a_node_reports_of_its_gpus(shown, kind):
+    assert kinds(nodes=(shown,)) == [kind]
+
+
+def test_pods_on_a_gpu_that_is_not_healthy_are_named():
+    shown = node("n1", [80 * GI] * 2, problems={0: "XID 79"})
+    (finding,) = found(nodes=(shown,))
+    assert finding.means == "it gets no new grant; these pods hold it: team/a"
+    assert finding.do.endswith("cotenant drain n1/0")
+
+
+def test_a_drained_mark_stays_where_the_node_does_not_report_its_gpus(api):
+    shown = api.raw(NODES, "n1")["metadata"]["annotations"]
+    shown[names.DRAINED] = f"GPU-gone,{card_of('n1', 1)}"
+    told = shown.pop(names.GPUS)
+    assert "drained-gone" not in found_on(api), "nobody knows what is gone"
+    shown[names.GPUS] = told
+    assert mended(api) == "removed the drained mark of GPU-gone from n1"
+    assert api.raw(NODES, "n1")["metadata"]["annotations"][names.DRAINED] == card_of("n1", 1)
