@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.pods.containers import annotations_of, containers_of
+from cotenant.kube.pods.pod_json import annotations_of, containers_of
 from cotenant.kube.pods.slots import PodDemand, slots_of_pod
 
 MEMORY = "cotenant.dev/gpu-memory"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cotenant.core.errors import BadInput
+from cotenant.core.quantity import BINARY, DECIMAL, LONGEST, scale_of, split_number
 
 LARGEST = 2**63 - 1
 """The largest number of bytes that the ledger's store and a slot can hold."""
@@ -19,20 +20,8 @@ ACCEPTED = "4Gi, 4096Mi, 4G, 4294967296"
 ACCEPTED_MEMORY = f"{ACCEPTED} or 50% (of a card)"
 ACCEPTED_DURATION = "90s, 10m, 1h30m, 500ms"
 
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_DECIMAL = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
-_SCALE: dict[str, Fraction] = {
-    "": Fraction(1),
-    "n": Fraction(1, 10**9),
-    "u": Fraction(1, 10**6),
-    "m": Fraction(1, 10**3),
-    **{unit: Fraction(size) for unit, size in (_BINARY | _DECIMAL).items()},
-    **{f"{unit}B": Fraction(size) for unit, size in (_BINARY | _DECIMAL).items()},
-}
-_NUMBER = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.DOTALL)
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,3})")
-_LONGEST = 64
-"""No amount of memory needs more characters; a longer text is a mistake, and slow to compute with."""
+_WITH_B = {f"{unit}B": unit for unit in BINARY | DECIMAL}
+"""`GiB` and `GB`, which Kubernetes does not take."""
 
 _SECONDS = {
     "d": Fraction(86400),
@@ -84,10 +73,10 @@ def parse_memory(text: str, field: str) -> Memory:
     body = text.strip()
     if not body.endswith("%"):
         return Memory(bytes=_bytes(text, field, ACCEPTED_MEMORY))
-    sign, value, rest = _number(body[:-1], text, field, ACCEPTED_MEMORY)
+    value, rest = _number(body[:-1], text, field, ACCEPTED_MEMORY)
     if rest:
         raise _unreadable(text, field, ACCEPTED_MEMORY)
-    if sign == "-" or not 0 < value <= 100:
+    if not 0 < value <= 100:
         raise BadInput(f"{field}: {_quote(text)} must be above 0% and at most 100% of a card")
     return Memory(percent=value)
 
@@ -96,7 +85,7 @@ def parse_duration(text: str, field: str) -> float:
     """Seconds. Zero is a duration; a bare number is not, since nobody can tell its unit."""
     body = text.strip()
     total, at, last = Fraction(0), 0, Fraction(_LONGEST_DURATION)
-    for match in _DURATION.finditer(body) if len(body) <= _LONGEST else ():
+    for match in _DURATION.finditer(body) if len(body) <= LONGEST else ():
         unit = _SECONDS[match[2]]
         if match.start() != at or unit >= last:
             break
@@ -116,7 +105,7 @@ def format_bytes(amount: int, digits: int = 1) -> str:
     """
     if amount < 0:
         return "-" + format_bytes(-amount, digits)
-    for unit, size in reversed(_BINARY.items()):
+    for unit, size in reversed(BINARY.items()):
         if amount >= size:
             whole, rest = divmod(amount, size)
             if rest == 0:
@@ -136,16 +125,12 @@ def format_apart(one: int, other: int) -> tuple[str, str]:
 
 def _bytes(text: str, field: str, accepted: str) -> int:
     body = text.strip()
-    sign, value, suffix = _number(body, text, field, accepted)
-    exponent = _EXPONENT.fullmatch(suffix)
-    if exponent:
-        scale = Fraction(10) ** int(exponent[1])
-    elif suffix in _SCALE:
-        scale = _SCALE[suffix]
-    else:
+    value, suffix = _number(body, text, field, accepted)
+    scale = scale_of(_WITH_B.get(suffix, suffix))
+    if scale is None:
         raise _unreadable(text, field, accepted, _near_misses(body, suffix))
     amount = value * scale
-    if sign == "-" or amount <= 0:
+    if amount <= 0:
         raise BadInput(f"{field}: {_quote(text)} must be more than zero, such as {accepted}")
     if amount > LARGEST:
         raise BadInput(f"{field}: {_quote(text)} is more memory than any card has; write it like {accepted}")
@@ -158,12 +143,11 @@ def _bytes(text: str, field: str, accepted: str) -> int:
     return -(-amount.numerator // amount.denominator)
 
 
-def _number(body: str, text: str, field: str, accepted: str) -> tuple[str, Fraction, str]:
-    match = _NUMBER.fullmatch(body) if len(body) <= _LONGEST else None
-    if match is None:
+def _number(body: str, text: str, field: str, accepted: str) -> tuple[Fraction, str]:
+    parts = split_number(body)
+    if parts is None:
         raise _unreadable(text, field, accepted)
-    digits = match[2]
-    return match[1], Fraction(f"0{digits}" if digits.startswith(".") else digits.removesuffix(".")), match[3]
+    return parts
 
 
 def _near_misses(body: str, suffix: str) -> list[str]:
@@ -186,7 +170,7 @@ def _unreadable(text: str, field: str, accepted: str, meant: list[str] | None = 
 
 def _quote(text: str) -> str:
     """Shows what was written without letting it spoil the terminal or fill it."""
-    return ascii(text if len(text) <= _LONGEST else text[:_LONGEST] + "...")
+    return ascii(text if len(text) <= LONGEST else text[:LONGEST] + "...")
 
 
 def _decimal(value: Fraction) -> str:

@@ -22,7 +22,7 @@ from cotenant.dialects.wishes import read_wishes
 from cotenant.kube.admission.json_patch import json_patch
 from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.patches import Operation
-from cotenant.kube.pods.containers import LISTS, annotations_of, as_list, as_object, containers_of
+from cotenant.kube.pods.pod_json import LISTS, annotations_of, as_list, as_object, containers_of
 from cotenant.kube.pods.slots import PodDemand, slots_of_pod
 
 _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")

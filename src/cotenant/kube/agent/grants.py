@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from cotenant.core.errors import BadInput
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant
-from cotenant.dialects.quantity import parse_whole
-from cotenant.kube.api.objects import Container, Pod
+from cotenant.kube.api.objects import Pod
 from cotenant.kube.logs import get_logger
-from cotenant.kube.pods.demand import grant_of, has_ended
+from cotenant.kube.pods.demand import grant_of
+from cotenant.kube.pods.requests import requests_of_all
 
 log = get_logger(__name__)
 
@@ -48,34 +47,6 @@ def cards_in_use(grants: Mapping[str, PodGrant]) -> frozenset[str]:
 
 
 def requested(pods: Iterable[Pod], resources: AbstractSet[str]) -> dict[str, int]:
-    """What the node's pods ask for in all, as the kubelet counts it when it admits them anew."""
-    total: dict[str, int] = {}
-    for pod in pods:
-        if not has_ended(pod):
-            for name in resources:
-                amount = _requested(pod, name)
-                if amount:
-                    total[name] = total.get(name, 0) + amount
-    return total
-
-
-def _requested(pod: Pod, name: str) -> int:
-    """Containers and sidecars add up; an init container counts with the sidecars started before it."""
-    sidecars = most = 0
-    for each in pod.spec.init_containers:
-        if each.restart_policy == "Always":
-            sidecars += _amount(each, name)
-            most = max(most, sidecars)
-        else:
-            most = max(most, sidecars + _amount(each, name))
-    return max(most, sidecars + sum(_amount(each, name) for each in pod.spec.containers or ()))
-
-
-def _amount(container: Container, name: str) -> int:
-    text = container.resources.requests.get(name)
-    if text is None:
-        return 0
-    try:
-        return parse_whole(text, name, "4Gi")
-    except BadInput:  # no API server takes it
-        return 0
+    """Adds up the pods' requests of these resources, as the kubelet does when it admits them anew."""
+    total = requests_of_all(pods)
+    return {name: total[name] for name in resources if total[name]}

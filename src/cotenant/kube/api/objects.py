@@ -88,6 +88,10 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     """`Never`: nobody is evicted for it."""
     restart_policy: str = ""
     runtime_class_name: str = ""
+    resources: Resources = Resources()
+    """Of the pod as a whole: CPU, memory and huge pages only."""
+    overhead: Quantities = {}
+    """What its runtime class adds to every pod."""
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()

@@ -1,72 +1,60 @@
-"""The parts of a pod's JSON that decide about GPUs, taken out with care: what is not a pod is BadInput."""
+"""Lists a pod's containers in the order in which the kubelet starts them: one rule for all readers.
+
+Init containers come first, in their order, then the containers. An init container whose restart policy is
+`Always` is a sidecar: it goes on running. Ephemeral containers cannot ask for resources and are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from cotenant.core.errors import BadInput
-from cotenant.kube.pods.slots import PodContainer
+from cotenant.kube.api.objects import Container, Pod
 
-LISTS = ("initContainers", "containers")
-"""In the order in which the kubelet starts them. Ephemeral containers cannot ask for resources."""
-
-
-def containers_of(pod: Mapping[str, Any]) -> tuple[PodContainer, ...]:
-    """In the order in which the kubelet starts them."""
-    spec = as_object(_pod(pod).get("spec"), "spec")
-    bodies = {kind: as_list(spec.get(kind), f"spec.{kind}") for kind in LISTS}
-    start = {"initContainers": len(bodies["containers"]), "containers": 0}
-    return tuple(
-        _container(as_object(body, f"spec.{kind}[{index}]"), kind, index, start[kind] + index)
-        for kind in LISTS
-        for index, body in enumerate(bodies[kind])
-    )
+T = TypeVar("T")
 
 
-def _container(body: Mapping[str, Any], kind: str, index: int, position: int) -> PodContainer:
-    name = body.get("name")
-    if not isinstance(name, str) or not name:
-        raise BadInput(f"spec.{kind}[{index}]: a container needs a name")
-    where = f"container {name!r}: resources"
-    resources = as_object(body.get("resources"), where)
-    return PodContainer(
-        name,
-        position,
-        kind == "initContainers" and body.get("restartPolicy") != "Always",
-        {each: as_object(resources.get(each), f"{where}.{each}") for each in ("limits", "requests")},
-    )
+@dataclass(frozen=True, slots=True)
+class PodContainer:
+    """A container, as far as slots depend on it."""
+
+    name: str
+    position: int
+    """`containers` count from 0, `initContainers` go on after the last of them."""
+    ends_first: bool
+    """A plain init container: it has ended before the next one starts. A sidecar has not."""
+    resources: Mapping[str, Mapping[str, object]]
+    """Its `limits` and `requests`."""
 
 
-def annotations_of(pod: Mapping[str, Any]) -> dict[str, str]:
-    """The pod's annotations; all are texts."""
-    metadata = as_object(_pod(pod).get("metadata"), "metadata")
-    annotations = as_object(metadata.get("annotations"), "metadata.annotations")
-    for key, text in annotations.items():
-        if not isinstance(text, str):
-            raise BadInput(f"annotation {key}: its value must be a text: put it in quotes")
-    return dict(annotations)
+def pod_container(
+    name: str,
+    position: int,
+    restart_policy: object,
+    limits: Mapping[str, object],
+    requests: Mapping[str, object],
+    *,
+    is_init: bool,
+) -> PodContainer:
+    """Makes a container of what any form of a pod says of it."""
+    ends_first = is_init and not goes_on(restart_policy)
+    return PodContainer(name, position, ends_first, {"limits": limits, "requests": requests})
 
 
-def _pod(value: object) -> Mapping[str, Any]:
-    if value is None:
-        raise BadInput("pod: there is none")
-    return as_object(value, "pod")
+def in_start_order(init_containers: Sequence[T], containers: Sequence[T]) -> Iterator[tuple[T, int, bool]]:
+    """Yields each with its position and whether it is an init container."""
+    for index, each in enumerate(init_containers):
+        yield each, len(containers) + index, True
+    for index, each in enumerate(containers):
+        yield each, index, False
 
 
-def as_object(value: object, where: str) -> Mapping[str, Any]:
-    """What Kubernetes leaves out is empty."""
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadInput(f"{where}: this must be an object")
-    return value
+def goes_on(restart_policy: object) -> bool:
+    """Reports whether an init container with this restart policy is a sidecar."""
+    return restart_policy == "Always"
 
 
-def as_list(value: object, where: str) -> list[Any]:
-    """What Kubernetes leaves out is empty."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise BadInput(f"{where}: this must be a list")
-    return value
+def all_containers(pod: Pod) -> tuple[Container, ...]:
+    """Returns init containers and containers, in the order in which the kubelet starts them."""
+    return (*pod.spec.init_containers, *(pod.spec.containers or ()))

@@ -1,7 +1,7 @@
-"""A pod as the ledger sees it: what it asks for, what it was granted, whether it still holds that.
+"""Reads what a pod demands, what it was granted, and whether it still holds its grant.
 
-Charged is a bound pod with a grant of its own, until its containers have ended; that somebody has asked for
-its deletion ends nothing.
+A bound pod with a grant of its own is charged until its containers have terminated. A deletion that was only
+requested ends nothing.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant, read_grant
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Container, Pod
-from cotenant.kube.pods.slots import PodContainer, PodDemand, slots_of_pod
+from cotenant.kube.pods.containers import all_containers, in_start_order, pod_container
+from cotenant.kube.pods.slots import PodDemand, slots_of_pod
 
 MIRROR = "kubernetes.io/config.mirror"
 
 
 _Amounts = tuple[tuple[str, str], ...]
-_Asking = tuple[str, str, _Amounts, _Amounts]
-"""Of a container: its name, its restart policy, its limits and requests."""
+_Spec = tuple[str, str, _Amounts, _Amounts]
+"""A container's name, restart policy, limits and requests: hashable, so that demands can be remembered."""
 
 _MOST = 16
 _LONGEST = 512
-"""Of a pod with more containers or annotations, or with longer ones, the demand is not remembered."""
+"""The demand of a pod with more containers or annotations, or longer ones, is not remembered."""
 
 
 def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
-    """What the pod asks for; BadInput as at admission, which the pod may have passed under other settings.
+    """Returns what the pod asks for. BadInput as at admission, which it may have passed under other settings.
 
-    It is asked several times for every pod, and most pods are alike: what was worked out is remembered.
+    It is called several times for every pod, and most pods are alike: results are remembered.
     """
     spec, annotations = pod.spec, pod.metadata.annotations
     containers, inits = spec.containers or (), spec.init_containers
@@ -39,11 +40,11 @@ def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
         and all(len(text) <= _LONGEST for text in annotations.values())
     )
     return (_remembered if small else _worked_out)(
-        tuple(map(_asking, containers)), tuple(map(_asking, inits)), tuple(annotations.items()), dialects
+        tuple(map(_spec, containers)), tuple(map(_spec, inits)), tuple(annotations.items()), dialects
     )
 
 
-def _asking(container: Container) -> _Asking:
+def _spec(container: Container) -> _Spec:
     resources = container.resources
     return (
         container.name,
@@ -54,33 +55,23 @@ def _asking(container: Container) -> _Asking:
 
 
 def _worked_out(
-    containers: tuple[_Asking, ...],
-    inits: tuple[_Asking, ...],
+    containers: tuple[_Spec, ...],
+    inits: tuple[_Spec, ...],
     annotations: tuple[tuple[str, str], ...],
     dialects: Dialects,
 ) -> PodDemand:
-    """In the order in which the kubelet starts them."""
-    started = (*enumerate(inits, len(containers)), *enumerate(containers))
-    return slots_of_pod(
-        tuple(
-            PodContainer(
-                name,
-                position,
-                at < len(inits) and policy != "Always",
-                {"limits": dict(limits), "requests": dict(requests)},
-            )
-            for at, (position, (name, policy, limits, requests)) in enumerate(started)
-        ),
-        dict(annotations),
-        dialects,
+    read = tuple(
+        pod_container(name, position, policy, dict(limits), dict(requests), is_init=is_init)
+        for (name, policy, limits, requests), position, is_init in in_start_order(inits, containers)
     )
+    return slots_of_pod(read, dict(annotations), dialects)
 
 
 _remembered = lru_cache(maxsize=512)(_worked_out)
 
 
 def grant_of(pod: Pod) -> PodGrant | None:
-    """What it holds on its node's cards; None if nothing. GrantUnreadable if its grant is none."""
+    """Returns what it holds on its node's GPUs or None; GrantUnreadable if its grant is not valid."""
     text = pod.metadata.annotations.get(names.GRANT)
     if text is None or not pod.spec.node_name or is_mirror(pod) or has_ended(pod):
         return None
@@ -88,16 +79,15 @@ def grant_of(pod: Pod) -> PodGrant | None:
 
 
 def has_ended(pod: Pod) -> bool:
-    """Whether no container of it runs, nor ever will."""
+    """Reports whether none of its containers runs or ever will."""
     return pod.status.phase in {"Succeeded", "Failed"}
 
 
 def holds_slot(pod: Pod) -> bool:
-    """Whether it has been admitted as a pod that asks for GPU."""
-    containers = (*(pod.spec.containers or ()), *pod.spec.init_containers)
-    return any(names.GPU_SLOT in container.resources.limits for container in containers)
+    """Reports whether it was admitted by our webhook as a pod that asks for GPU."""
+    return any(names.GPU_SLOT in each.resources.limits for each in all_containers(pod))
 
 
 def is_mirror(pod: Pod) -> bool:
-    """A file on the node, shown by its kubelet: no scheduler and no webhook ever saw it."""
+    """Reports whether it is a mirror of a file on the node: no scheduler and no webhook ever saw it."""
     return MIRROR in pod.metadata.annotations

@@ -1,77 +1,96 @@
-"""Whether a pod fits a node by what kube-scheduler counts besides GPUs: CPU, memory, pods and the like."""
+"""Adds up what a pod requests, as kube-scheduler and the kubelet do, and finds whether it fits a node.
+
+This is `PodRequests` of Kubernetes' component-helpers, with one difference: while a running pod is resized in
+place, kube-scheduler counts the larger of the old and the new requests, and we count the new ones.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from decimal import Decimal
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from math import ceil
 
-from cotenant.kube.api.objects import Container, Node, Pod, Quantities
+from cotenant.core.quantity import parse_quantity
+from cotenant.kube.api.objects import Node, Pod, Quantities
+from cotenant.kube.pods.containers import goes_on
 from cotenant.kube.pods.demand import has_ended
 
-_SCALE = {
-    "": Decimal(1),
-    "n": Decimal("1e-9"),
-    "u": Decimal("1e-6"),
-    "m": Decimal("1e-3"),
-    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
-    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
-}
+Amounts = dict[str, Fraction | int]
+"""Exact, by resource."""
 
-_MOST = Decimal("1e30")
-"""No node has as much, and sums of much larger numbers cannot be computed."""
+_CPU = "cpu"
+_PODS = "pods"
 
 
-def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
-    """With the others on the node, too."""
-    taken: Counter[str] = Counter()
-    for other in others:
-        if not has_ended(other):
-            taken.update(_needs(other))
-    there = {name: _amount(text) for name, text in node.status.allocatable.items()}
-    return all(
-        taken[name] + amount <= there.get(name, Decimal(0)) for name, amount in _needs(pod).items() if amount
-    )
+def pod_requests(pod: Pod) -> dict[str, int]:
+    """Returns what the pod takes of a node: CPU in thousandths, everything else in whole units, rounded up.
 
-
-def _needs(pod: Pod) -> dict[str, Decimal]:
-    """As kube-scheduler counts: all containers and sidecars at once, or an init container with the sidecars
-    that started before it if that is more.
+    Containers and sidecars run at the same time: they add up. An init container runs beside the sidecars
+    that are listed before it, and counts where that is more. Requests of the pod as a whole replace these
+    sums. The overhead of its runtime class comes on top.
     """
-    sidecars = list[Container]()
-    most: dict[str, Decimal] = {}
+    total, sidecars, most = Amounts(), Amounts(), Amounts()
+    for each in pod.spec.containers or ():
+        _add(total, _read(each.resources.requests))
     for each in pod.spec.init_containers:
-        if each.restart_policy == "Always":
-            sidecars.append(each)
+        own = _read(each.resources.requests)
+        if goes_on(each.restart_policy):
+            _add(total, own)
+            _add(sidecars, own)
+            own = sidecars
         else:
-            most = _larger(most, _sum([*sidecars, each]))
-    running = _sum([*(pod.spec.containers or ()), *sidecars])
-    return {**_larger(most, running), "pods": Decimal(1)}
+            _add(own, sidecars)
+        _raise(most, own)
+    _raise(total, most)
+    total |= _read(_for_whole_pod(pod))
+    _add(total, _read(pod.spec.overhead))
+    return {**_counted(total), _PODS: 1}
 
 
-def _larger(one: dict[str, Decimal], other: dict[str, Decimal]) -> dict[str, Decimal]:
-    none = Decimal(0)
-    return {name: max(one.get(name, none), other.get(name, none)) for name in {**one, **other}}
-
-
-def _sum(containers: Iterable[Container]) -> dict[str, Decimal]:
-    total: dict[str, Decimal] = {}
-    for container in containers:
-        for name, amount in _requests(container).items():
-            total[name] = total.get(name, Decimal(0)) + amount
+def requests_of_all(pods: Iterable[Pod]) -> Counter[str]:
+    """Adds up what these pods take, except those that have ended."""
+    total = Counter[str]()
+    for pod in pods:
+        if not has_ended(pod):
+            total.update(pod_requests(pod))
     return total
 
 
-def _requests(container: Container) -> dict[str, Decimal]:
-    asked: Quantities = {**container.resources.limits, **container.resources.requests}
-    return {name: _amount(text) for name, text in asked.items()}
+def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
+    """Reports whether the pod fits the node beside the others, by all that kube-scheduler adds up: CPU,
+    memory, pods, and the sums of GPU resources. Whether a single GPU has the room is not asked here.
+    """
+    taken, there = requests_of_all(others), _counted(_read(node.status.allocatable))
+    return all(
+        taken[name] + amount <= there.get(name, 0) for name, amount in pod_requests(pod).items() if amount
+    )
 
 
-def _amount(text: str) -> Decimal:
+def _for_whole_pod(pod: Pod) -> Quantities:
+    """Only these resources can be requested so; an extended resource cannot."""
+    return {
+        name: text
+        for name, text in pod.spec.resources.requests.items()
+        if name in {_CPU, "memory"} or name.startswith("hugepages-")
+    }
+
+
+def _counted(amounts: Mapping[str, Fraction | int]) -> dict[str, int]:
+    return {name: ceil(amount * 1000 if name == _CPU else amount) for name, amount in amounts.items()}
+
+
+def _read(quantities: Quantities) -> Amounts:
     """What cannot be read counts as nothing: the API server has checked it."""
-    number = text.rstrip("numkKMGTPEi")
-    try:
-        amount = Decimal(number) * _SCALE[text[len(number) :]]
-    except (ArithmeticError, KeyError):
-        return Decimal(0)
-    return min(amount, _MOST) if amount.is_finite() else Decimal(0)
+    return {name: parse_quantity(text) or 0 for name, text in quantities.items()}
+
+
+def _add(to: Amounts, amounts: Mapping[str, Fraction | int]) -> None:
+    for name, amount in amounts.items():
+        to[name] = to.get(name, 0) + amount
+
+
+def _raise(to: Amounts, amounts: Mapping[str, Fraction | int]) -> None:
+    """Raises each amount to at least this."""
+    for name, amount in amounts.items():
+        to[name] = max(to.get(name, 0), amount)

@@ -18,24 +18,12 @@ from cotenant.dialects.dialect import ContainerDemand, SlotDemand
 from cotenant.dialects.reading import asks, read_container
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import Wishes, read_wishes
+from cotenant.kube.pods.containers import PodContainer
 
 MOST_CONTAINERS = 32
 """With GPU, in one pod. Whoever writes pods must not be able to keep the server busy: each of them is put on
 the cards of every node, again and again while the pod waits.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class PodContainer:
-    """A container, as far as slots go."""
-
-    name: str
-    position: int
-    """`containers` count from 0, `initContainers` go on after the last of them."""
-    ends_first: bool
-    """A plain init container: it has ended before the next one starts. A sidecar has not."""
-    resources: Mapping[str, Mapping[str, object]]
-    """Its `limits` and `requests`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.dialects.nvidia import CARDS
-from cotenant.kube.api.objects import Container, Pod
+from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.explain.bound_pod import explain_bound
 from cotenant.kube.operating.explain.case import Case
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.waiting_pod import explain_waiting
+from cotenant.kube.pods.containers import all_containers
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.scheduling.reasons import names_our_reason
 
@@ -90,13 +91,11 @@ def _not_gpu(case: Case) -> Explanation:
     )
 
 
-def _containers(pod: Pod) -> tuple[Container, ...]:
-    return (*(pod.spec.containers or ()), *pod.spec.init_containers)
-
-
 def _asks(pod: Pod, resource: str) -> bool:
-    return any(resource in each.resources.limits for each in _containers(pod))
+    return any(resource in each.resources.limits for each in all_containers(pod))
 
 
 def _has_slot(pod: Pod, container: str) -> bool:
-    return any(names.GPU_SLOT in each.resources.limits for each in _containers(pod) if each.name == container)
+    return any(
+        names.GPU_SLOT in each.resources.limits for each in all_containers(pod) if each.name == container
+    )
