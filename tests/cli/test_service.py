@@ -136,7 +136,7 @@ def service(environ, body: str, *words: str) -> subprocess.Popen:
         @click.command()
         @service.settings_option
         def command(settings):
-            service.run_service(settings, serve)
+            service.run_service(settings, (), serve)
 
         main.COMMANDS["it"] = "it"
         main._Table.get_command = lambda *_: command

@@ -19,11 +19,12 @@ from typing import Any
 from aiohttp import web
 
 from cotenant.kube.admission.configuration import NAME
-from cotenant.kube.admission.serving import webhook_app, webhook_runner
+from cotenant.kube.admission.serving import webhook_routes
 from cotenant.kube.admission.settings import WebhookSettings
 from cotenant.kube.api.auth import kubeconfig
 from cotenant.kube.api.client import Client
 from cotenant.kube.certificates.keeper import CertificateKeeper, KeeperTimes
+from cotenant.kube.server.listener import runner_for
 from cotenant.kube.settings import Settings
 from cotenant.observe.endpoints import endpoints
 from cotenant.observe.exposition import Registry, text_of
@@ -45,10 +46,9 @@ async def main(how: dict[str, Any]) -> None:
             metrics=metrics,
             state=metrics,
         )
-        app = webhook_app(settings, settings.dialects, registry, routes)
-        app.router.add_post("/label", label)
-        app.on_response_prepare.append(close)
-        runner = webhook_runner(app)
+        webhook = webhook_routes(settings.admission, settings.dialects, registry)
+        runner = runner_for([*routes, *webhook, web.post("/label", label)])
+        runner.app.on_response_prepare.append(close)
         await runner.setup()
         context = keeper.server_context(client_certificates=False)
         await web.TCPSite(runner, how["address"], how["port"], ssl_context=context).start()

@@ -18,10 +18,11 @@ from prometheus_client import CollectorRegistry
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.admission.serving import webhook_app, webhook_runner
+from cotenant.kube.admission.serving import webhook_routes
 from cotenant.kube.extender.serving import Extender
 from cotenant.kube.logs import Formatter, logfmt
 from cotenant.kube.request_errors import read_body, server_log
+from cotenant.kube.server.listener import runner_for
 from cotenant.kube.settings import Settings
 
 pytestmark = pytest.mark.asyncio
@@ -111,8 +112,8 @@ async def test_a_failure_of_ours_keeps_its_traceback(port: int, caplog: pytest.L
 
 async def test_the_webhook_says_so_and_counts_it() -> None:
     registry = CollectorRegistry()
-    app = webhook_app(Settings(), Dialects(), registry)
-    async for port in listening(webhook_runner(app)):
+    routes = webhook_routes(Settings().admission, Dialects(), registry)
+    async for port in listening(runner_for(routes)):
         status, said = await send(port, "/mutate", REVIEW, *NOT_PACKED)
     assert (status, said.startswith(b"body: it cannot be read")) == (400, True)
     assert registry.get_sample_value("cotenant_webhook_requests_total", {"result": "malformed"}) == 1

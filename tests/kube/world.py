@@ -326,7 +326,8 @@ class World:
             clock=self.clock,
             wall=self.wall,
         )
-        self.keeper = LedgerFeed(self.api.pods, self.api.nodes, self.cluster, self._on_pod)
+        self.keeper = LedgerFeed(self.api.pods, self.api.nodes, self.cluster)
+        self.api.pods.subscribe(self._on_pod)
         self.api.nodes.subscribe(lambda _: self.line.moved())
         self.binder = Binder(
             self.api,  # type: ignore[arg-type]

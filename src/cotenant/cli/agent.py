@@ -47,4 +47,4 @@ def command(ctx: click.Context, settings: Path | None) -> None:
         own = replace(read.agent, simulate=ctx.obj) if ctx.obj else read.agent
         await serve(replace(read, agent=own), access)
 
-    run_service(settings, with_cards)
+    run_service(settings, (), with_cards)

@@ -25,6 +25,7 @@ def command(settings: Path | None) -> None:
 
     It ends at SIGTERM. Pods that run keep running without it, and those that wait are served by the next one.
     """  # noqa: D301 -- \b keeps the lines below it as they are
+    from cotenant.kube.server.parts import PARTS
     from cotenant.kube.server.server import serve
 
-    run_service(settings, serve)
+    run_service(settings, PARTS, serve)

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from cotenant.core.errors import CotenantError
 
 if TYPE_CHECKING:
     from cotenant.kube.api.auth.access import Access
+    from cotenant.kube.parts.part import Part
     from cotenant.kube.settings import Settings
 
 settings_option = click.option(
@@ -27,15 +28,22 @@ settings_option = click.option(
 )
 
 
-def run_service(file: Path | None, serve: Callable[[Settings, Access], Awaitable[None]]) -> None:
+def run_service(
+    file: Path | None, parts: Iterable[type[Part]], serve: Callable[[Settings, Access], Awaitable[None]]
+) -> None:
     """Serves until SIGTERM or SIGINT; a CotenantError ends it with its message."""
     from cotenant.kube import logs
     from cotenant.kube.api.auth.kubeconfig import find
-    from cotenant.kube.settings import Settings
+    from cotenant.kube.parts.settings import settings_type
     from cotenant.settings.loading import load_settings
 
-    settings = load_settings(Settings, file, os.environ)
+    unknown: list[str] = []
+    settings = load_settings(settings_type(parts), file, os.environ, unknown.append)
     logs.set_up(sys.stderr, settings.log_level, settings.log_format)
+    for each in unknown:
+        logs.get_logger(__name__).warning(
+            "settings: no part of this process reads this section", section=each
+        )
     access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_until_told(serve(settings, access)))

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import KubeError
+from cotenant.kube.api.informers import Need
 from cotenant.kube.api.objects import Pod
-from cotenant.kube.api.resources import EVENTS
+from cotenant.kube.api.resources import EVENTS, PODS
+from cotenant.kube.api.store import Change
 from cotenant.kube.logs import get_logger
+from cotenant.kube.parts.part import Context, Part
+from cotenant.kube.pods.fields import PodFields
+from cotenant.kube.settings import Settings
 
 log = get_logger(__name__)
 
@@ -126,3 +132,25 @@ def _name(pod: str, uid: str, reason: str) -> str:
 
 def _stamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Events(Part):
+    """Writes events, as a part of the server; shares the EventRecorder."""
+
+    name = "events"
+
+    def __init__(self, context: Context) -> None:
+        self._recorder = context.share(EventRecorder(context.client))
+        context.informers[PODS].store.subscribe(self._on_pod)
+
+    @classmethod
+    def needs(cls, settings: Settings) -> Iterable[Need[Any]]:
+        del settings
+        return (Need(PODS, PodFields()),)
+
+    async def run(self) -> None:
+        await self._recorder.run()
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        if change.kind == "deleted":
+            self._recorder.forget(change.object.metadata.uid)

@@ -17,9 +17,11 @@ def endpoints(
     ready: Callable[[], Mapping[str, str | None]],
     metrics: Callable[[], Awaitable[bytes]],
     state: Callable[[], Awaitable[bytes]],
+    also: Callable[[], Mapping[str, str | None]] = dict,
 ) -> list[web.RouteDef]:
     """The routes, for `app.add_routes`. `ready` gives for each named check None, or the reason why it is not
-    ready; `metrics` is Prometheus' text format and `state` is JSON.
+    ready; `metrics` is Prometheus' text format and `state` is JSON. What `also` gives is shown with the
+    checks and does not count for the answer's status.
     """
 
     async def show_health(_: web.Request) -> web.Response:
@@ -28,7 +30,7 @@ def endpoints(
     async def show_readiness(_: web.Request) -> web.Response:
         checks = ready()
         status = 200 if all(reason is None for reason in checks.values()) else 503
-        return web.Response(status=status, text=readiness_text(checks))
+        return web.Response(status=status, text=readiness_text({**checks, **also()}))
 
     async def show_metrics(_: web.Request) -> web.Response:
         return web.Response(body=await metrics(), headers={"Content-Type": CONTENT_TYPE})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Literal
 
-Exporter = Literal["agent", "server"]
+Exporter = Literal["agent", "server", "both"]
 Kind = Literal["gauge", "counter", "histogram"]
 
 GPU = ("node", "uuid", "index", "model")
@@ -155,6 +155,18 @@ class Metric(Enum):
         "server",
         "cotenant_leader",
         "1 if this server is the leader and its ledger is complete, else 0.",
+    )
+    TERM_PENDING = Entry(
+        "gauge",
+        "server",
+        "cotenant_leader_term_pending_seconds",
+        "Time for which this server holds the lease and cannot begin its term. /readyz says why.",
+    )
+    PART_READY = Entry(
+        "gauge", "both", "cotenant_part_ready", "1 if the part of the process is ready, else 0.", ("part",)
+    )
+    PART_FAILURES = Entry(
+        "counter", "both", "cotenant_part_failures_total", "How often the part has failed.", ("part",)
     )
     CHARGED_PODS = Entry(
         "gauge", "server", "cotenant_charged_pods", "Pods whose grant is in this server's ledger."

@@ -23,7 +23,7 @@ def reference() -> str:
 
 
 def _section(exporter: Exporter, head: str) -> str:
-    rows = "".join(_row(each.value) for each in Metric if each.value.exporter == exporter)
+    rows = "".join(_row(each.value) for each in Metric if each.value.exporter in {exporter, "both"})
     return f"{head}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n{rows}"
 
 

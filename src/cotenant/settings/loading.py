@@ -28,19 +28,40 @@ class _EnvText(str):
     __slots__ = ()
 
 
-def load_settings(kind: type[S], file: Path | None, environ: Mapping[str, str]) -> S:
-    """Loads the settings of a process. Raises BadInput that names every wrong field."""
+def load_settings(
+    kind: type[S],
+    file: Path | None,
+    environ: Mapping[str, str],
+    unknown: Callable[[str], None] | None = None,
+) -> S:
+    """Loads the settings of a process. Raises BadInput that names every wrong field.
+
+    With `unknown`, a whole section that this process does not know is reported to it and left to others: one
+    file serves processes with different parts, and of different versions during an upgrade. A name that is
+    nearly that of a known section is still a mistake.
+    """
     try:
         data = {} if file is None else tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"settings: {file} cannot be read: {error}") from None
-    return read_settings(kind, data, environ)
+    return read_settings(kind, data, environ, unknown)
 
 
-def read_settings(kind: type[S], data: Mapping[str, Any], environ: Mapping[str, str]) -> S:
+def read_settings(
+    kind: type[S],
+    data: Mapping[str, Any],
+    environ: Mapping[str, str],
+    unknown: Callable[[str], None] | None = None,
+) -> S:
     """Does the same, given the content of a file. `kind` is the dataclass with all sections."""
     problems: list[str] = []
     tree = _over(data, environ, problems)
+    if unknown is not None:
+        known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+        others = [key for key in tree if _is_for_others(key, tree[key], known)]
+        for key in others:
+            del tree[key]
+            unknown(key)
     settings = _section(tree, kind, (), problems)
     if problems:
         raise BadInput("settings: " + "\n          ".join(problems))
@@ -62,6 +83,10 @@ def _over(data: Mapping[str, Any], environ: Mapping[str, str], problems: list[st
         else:
             problems.append(f"{name}: this is not the name of a setting")
     return tree
+
+
+def _is_for_others(key: str, value: Any, known: list[str]) -> bool:
+    return isinstance(value, dict) and key not in known and not get_close_matches(key, known, 1)
 
 
 def _copy(data: Mapping[str, Any]) -> dict[str, Any]:

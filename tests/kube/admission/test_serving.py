@@ -19,8 +19,9 @@ from prometheus_client import CollectorRegistry
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission import serving
 from cotenant.kube.admission.review import review
-from cotenant.kube.admission.serving import LARGEST_BODY, webhook_app, webhook_runner
+from cotenant.kube.admission.serving import LARGEST_BODY, webhook_routes
 from cotenant.kube.certificates.live_context import LiveContext
+from cotenant.kube.server.listener import runner_for
 from cotenant.kube.settings import Settings
 
 pytestmark = pytest.mark.asyncio
@@ -42,8 +43,8 @@ class Served:
 @pytest_asyncio.fixture
 async def served() -> Any:
     registry = CollectorRegistry()
-    app = webhook_app(SETTINGS, Dialects(), registry, [web.get("/healthz", alive)])
-    async with TestClient(TestServer(app)) as client:
+    routes = [*webhook_routes(SETTINGS.admission, Dialects(), registry), web.get("/healthz", alive)]
+    async with TestClient(TestServer(runner_for(routes).app)) as client:
         yield Served(client, registry)
 
 
@@ -111,8 +112,8 @@ async def test_nothing_else_is_there(served: Served, method: str, path: str, sta
 
 async def test_the_listener_stays_while_the_certificate_changes() -> None:
     kept, live = fresh(), LiveContext()
-    runner = webhook_runner(
-        webhook_app(SETTINGS, Dialects(), CollectorRegistry(), [web.get("/healthz", alive)])
+    runner = runner_for(
+        [*webhook_routes(SETTINGS.admission, Dialects(), CollectorRegistry()), web.get("/healthz", alive)]
     )
     await runner.setup()
     try:

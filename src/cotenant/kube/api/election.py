@@ -87,6 +87,7 @@ class Election:
     trouble: KubeError | None = field(default=None, init=False)
     _begins: float = field(default=NEVER, init=False)
     _ends: float = field(default=NEVER, init=False)
+    _away_until: float = field(default=NEVER, init=False)
     _seen: Lease | None = field(default=None, init=False)
     _seen_at: float = field(default=NEVER, init=False)
     _turned: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
@@ -96,6 +97,13 @@ class Election:
         act, with the time that the act may take.
         """
         return self._begins <= self.clock() < self._ends - for_seconds
+
+    def withdraw(self, seconds: float) -> None:
+        """Stops leading at once and does not compete for `seconds`. The lease is not released: others wait
+        for its full duration, and treat this leader as one that died.
+        """
+        self._away_until = self.clock() + seconds
+        self._drop()
 
     def must_lead(self, for_seconds: float = 0.0) -> None:
         if not self.leading(for_seconds):
@@ -144,6 +152,8 @@ class Election:
             except (Conflict, NotFound):
                 pass  # somebody has touched it: look who holds it
         lease = await self._look()
+        if self.clock() < self._away_until:
+            return None
         if lease is None:
             return await self._create()
         if self._holds(lease) and self._believes():

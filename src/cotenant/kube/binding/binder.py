@@ -96,7 +96,7 @@ class Binder:
         """Bound by an earlier try whose answer was lost; whatever else is not to be bound any more raises."""
         meta = pod.metadata
         if pod.spec.node_name:
-            if self.load(pod) and pod.spec.node_name == node:
+            if self.keeper.load(pod) and pod.spec.node_name == node:
                 return True
             raise NotBound(f"pod {meta.namespace}/{meta.name} is bound to {pod.spec.node_name} already")
         if meta.deletion_timestamp is not None or has_ended(pod):
@@ -144,13 +144,6 @@ class Binder:
         self.keeper.give_back(uid)
         self.line.moved()
 
-    def load(self, pod: Pod) -> bool:
-        """Charge what a pod that was read bound holds; False if that is nothing."""
-        grant = self.keeper.grant(pod)
-        if grant is not None:
-            self.keeper.cluster.load(pod.spec.node_name, grant)
-        return grant is not None
-
     def _doubt(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if uid not in self._doubts:
@@ -182,6 +175,6 @@ class Binder:
                 )
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
-            if now is None or not self.load(now):
+            if now is None or not self.keeper.load(now):
                 self._give_back(meta.uid)
             return

@@ -28,13 +28,11 @@ RECOUNT = 30.0
 
 @dataclass
 class LedgerFeed:
-    """Feeds `fleet` from the two stores from the moment it is made."""
+    """Feeds `cluster` from the two stores, from the moment it is made."""
 
     pods: Store[Pod]
     nodes: Store[Node]
     cluster: ClusterLedger
-    changed: Callable[[Change[Pod]], None] = lambda _: None
-    """Told of every pod's change, after the ledger is."""
     under_way: set[str] = field(default_factory=set)
     """UIDs of pods that are being bound."""
     _unreadable: set[str] = field(default_factory=set)
@@ -97,6 +95,13 @@ class LedgerFeed:
                 )
             return None
 
+    def load(self, pod: Pod) -> bool:
+        """Charge what a pod that was read bound holds; False if that is nothing."""
+        grant = self.grant(pod)
+        if grant is not None:
+            self.cluster.load(pod.spec.node_name, grant)
+        return grant is not None
+
     def _is_seen(self, uid: str) -> bool:
         """As `_seen`, without reading the grant: there may be thousands, and each was read when it came."""
         pod = self.pods.get(uid)
@@ -140,7 +145,6 @@ class LedgerFeed:
                 self.cluster.load(pod.spec.node_name, grant)
             elif uid not in self.under_way:
                 self.cluster.release(uid)
-        self.changed(change)
 
     def _is_known(self, change: Change[Pod]) -> bool:
         """Charged already, and only something else has changed: most changes of a pod that runs."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.observe.state import Charge, Hold, ServerState, encode
+from cotenant.observe.state import Charge, Hold, ServerState, TermState, encode
 
 
-def state(cluster: ClusterLedger, line: Sequence[str] = (), *, leads: bool) -> bytes:
+def state(
+    cluster: ClusterLedger, line: Sequence[str] = (), term: TermState | None = None, *, leads: bool
+) -> bytes:
     """Encodes which pods are charged for what, which GPUs are held for whom, and the pods in line."""
     charged = {}
     for uid, (node, grant) in cluster.pods.items():
@@ -18,4 +20,4 @@ def state(cluster: ClusterLedger, line: Sequence[str] = (), *, leads: bool) -> b
                 gpus[share.uuid] = gpus.get(share.uuid, 0) + share.memory
         charged[uid] = Charge(node, gpus)
     holds = {uid: Hold(node, tuple(gpus)) for uid, (node, gpus) in cluster.holds().items()}
-    return encode(ServerState(leads, charged, holds, tuple(line)))
+    return encode(ServerState(leads, charged, holds, tuple(line), term))

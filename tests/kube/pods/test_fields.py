@@ -12,9 +12,9 @@ from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.pods.demand import demand_of
-from cotenant.kube.pods.kept_fields import kept_of
+from cotenant.kube.pods.fields import gpu_fields
 
-KEPT = replace(PODS, keep=kept_of(Dialects()))
+KEPT = replace(PODS, keep=gpu_fields(Dialects()).keep)
 
 
 def body(annotations: dict[str, str], **metadata: Any) -> dict[str, Any]:

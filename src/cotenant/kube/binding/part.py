@@ -1,0 +1,91 @@
+"""Keeps the cluster's ledger in memory, as a part of the server.
+
+Every server feeds its ledger from the API server's watches. A term begins with lists that are newer than the
+lease, so that everything the leader before did is in the ledger before the first question is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from cotenant.core.errors import BadInput
+from cotenant.kube.api.informers import Need
+from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.binding.fencing import fence_all
+from cotenant.kube.binding.history import LONGEST, History
+from cotenant.kube.binding.ledger_feed import LedgerFeed
+from cotenant.kube.logs import get_logger
+from cotenant.kube.nodes.fields import GPU_FIELDS
+from cotenant.kube.parts.part import Context, Part, Term
+from cotenant.kube.pods.demand import demand_of, has_ended, holds_slot
+from cotenant.kube.pods.fields import gpu_fields
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.settings import Settings
+from cotenant.observe.exposition import gauge
+from cotenant.observe.metrics import Metric
+
+log = get_logger(__name__)
+
+
+class Ledger(Part):
+    """Shares the ClusterLedger, its LedgerFeed and the History of demands."""
+
+    name = "ledger"
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._leading = context.client, context.leading
+        self._dialects = context.settings.dialects
+        self._pods, self._nodes = context.informers[PODS], context.informers[NODES]
+        self._cluster = context.share(ClusterLedger())
+        self._feed = context.share(LedgerFeed(self._pods.store, self._nodes.store, self._cluster))
+        self._history = context.share(History(self._cluster))
+        gauge(Metric.CHARGED_PODS, context.registry).set_function(lambda: len(self._cluster.pods))
+
+    @classmethod
+    def needs(cls, settings: Settings) -> Iterable[Need[Any]]:
+        return (Need(PODS, gpu_fields(settings.dialects)), Need(NODES, GPU_FIELDS))
+
+    async def begin(self, term: Term) -> None:
+        unseen = self._feed.unseen()
+        await asyncio.gather(self._pods.relist(), self._nodes.relist())
+        self._feed.forget_unseen(unseen)
+        if term.inherited:
+            await self._fence(term)
+        self._learn()
+        log.info(
+            "term begins", term=term.number, nodes=len(self._nodes.store), charged=len(self._cluster.pods)
+        )
+
+    async def run(self) -> None:
+        await self._feed.recount(self._pods.relist)
+
+    def ready(self) -> str | None:
+        for each in (self._pods, self._nodes):
+            if each.trouble is not None or not each.synced:
+                return f"{each.resource.plural}: {each.trouble or 'not listed yet'}"
+        return None
+
+    async def _fence(self, term: Term) -> None:
+        """Invalidates Bindings of the leader before, which may arrive after our list: it did not release the
+        lease.
+        """
+        unbound = [
+            pod
+            for pod in self._pods.store
+            if not pod.spec.node_name and not has_ended(pod) and holds_slot(pod)
+        ]
+        log.info("fencing pods that are not bound", term=term.number, pods=len(unbound))
+        await fence_all(self._client, unbound, self._feed.load, lambda: self._leading.leads(term))
+
+    def _learn(self) -> None:
+        """Takes what runs for typical, until more is known."""
+        for uid in list(self._cluster.pods)[:LONGEST]:
+            pod = self._pods.store.get(uid)
+            if pod is not None:
+                try:
+                    self._history.add(demand_of(pod, self._dialects))
+                except BadInput:
+                    continue
+        self._history.learn()

@@ -1,0 +1,33 @@
+"""Declares which open-ended fields of nodes are kept in memory: annotations and labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from cotenant.dialects import names
+from cotenant.kube.api.objects import Node
+
+
+@dataclass(frozen=True)
+class NodeFields:
+    """What a part needs of every node, besides what is bounded by the API: that is always kept."""
+
+    annotations: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+
+    def __or__(self, other: NodeFields, /) -> NodeFields:
+        return NodeFields(self.annotations | other.annotations, self.labels | other.labels)
+
+    def keep(self, node: Node, /) -> Node:
+        meta = node.metadata
+        annotations = {key: meta.annotations[key] for key in self.annotations if key in meta.annotations}
+        labels = {key: meta.labels[key] for key in self.labels if key in meta.labels}
+        return Node(
+            replace(meta, annotations=annotations, labels=labels, finalizers=()), node.spec, node.status
+        )
+
+
+GPU_FIELDS = NodeFields(frozenset((names.GPUS, names.DRAINED)))
+"""What a node's GPUs are read from."""

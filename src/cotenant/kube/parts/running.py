@@ -1,0 +1,89 @@
+"""Runs parts, and names the one that ends or fails in the log, in readiness and in a metric."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cotenant.core.errors import CotenantError
+from cotenant.kube.logs import get_logger
+from cotenant.kube.parts.part import Part
+from cotenant.observe.exposition import Registry, counter, gauge
+from cotenant.observe.metrics import Metric
+
+log = get_logger(__name__)
+
+
+class PartFailed(CotenantError):
+    """A part ended; the message says which one, and why."""
+
+    def __init__(self, part: str, why: str) -> None:
+        super().__init__(f"part {part} {why}")
+        self.part, self.why = part, why
+
+
+@dataclass
+class Failures:
+    """Remembers which parts have failed and why, for readiness."""
+
+    registry: Registry
+    why: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._failures = counter(Metric.PART_FAILURES, self.registry)
+        self._ready = gauge(Metric.PART_READY, self.registry)
+
+    def expect(self, part: Part) -> None:
+        """Exports a part's metrics from the start: no alert sees a series that begins with a failure."""
+        self._failures.labels(part.name)
+        self._ready.labels(part.name).set_function(lambda: self.reason(part) is None)
+
+    def reason(self, part: Part) -> str | None:
+        """Says why a part is not ready."""
+        return self.why.get(part.name) or part.ready()
+
+    def note(self, failure: PartFailed) -> None:
+        self.why[failure.part] = failure.why
+        self._failures.labels(failure.part).inc()
+
+    def clear(self, name: str) -> None:
+        self.why.pop(name, None)
+
+
+async def supervise(name: str, work: Coroutine[Any, Any, None], failures: Failures) -> None:
+    """Runs a part's work, which has no end of its own: raises PartFailed when it returns or raises."""
+    try:
+        await work
+    except CotenantError as error:
+        failure = PartFailed(name, f"failed: {error}")
+        failure.__cause__ = error
+        log.error("part failed", part=name, error=str(error))  # noqa: TRY400 - the message says it all
+    except Exception as error:
+        failure = PartFailed(name, f"failed: {error!r}")
+        failure.__cause__ = error
+        log.exception("part failed", part=name)
+    else:
+        failure = PartFailed(name, "ended")
+        log.error("part ended", part=name)
+    failures.note(failure)
+    raise failure
+
+
+def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Finds the failure that brought the others about: a part's, if there is one."""
+    error: BaseException = group.subgroup(PartFailed) or group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def run_all(work: Iterable[tuple[str, Coroutine[Any, Any, None]]], failures: Failures) -> None:
+    """Runs parts side by side until one of them fails; PartFailed says which."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name, each in work:
+                tasks.create_task(supervise(name, each, failures), name=name)
+    except* PartFailed as group:
+        raise first_failure(group) from None
