@@ -14,7 +14,7 @@ from cotenant.local import line, slot_folder
 from cotenant.local.machine import now
 from cotenant.local.rebuild import rebuild
 from cotenant.local.resize import resize
-from cotenant.local.snapshot import snapshot
+from cotenant.local.snapshot import snapshot, to_json
 from cotenant.local.wake import Bell
 
 GIB = 1 << 30
@@ -166,18 +166,18 @@ def test_a_lost_card_keeps_its_grants_and_takes_no_new_ones(plain_machine, plain
     other = join(plain_machine, make_job("b", 4 * GIB)).job
     assert other.shares[0].uuid == "GPU-1"
     view = snapshot(plain_machine)
-    assert [(card.uuid, card.healthy, card.granted) for card in view.gpus] == [
+    assert [(card.gpu.uuid, card.gpu.healthy, card.granted) for card in view.gpus] == [
         ("GPU-0", False, 4 * GIB),
         ("GPU-1", True, 4 * GIB),
     ]
-    assert view.gpus[0].memory == 16 * GIB
+    assert view.gpus[0].gpu.memory == 16 * GIB
 
 
 def test_a_card_that_was_taken_out_is_forgotten(plain_machine, plain_cards, make_job):
     join(plain_machine, make_job("a", 4 * GIB, demand=Demand(Memory(bytes=GIB), uuids=("GPU-1",))))
     plain_cards.cards = plain_cards.cards[1:]
     join(plain_machine, make_job("b", 4 * GIB))
-    assert [card.uuid for card in snapshot(plain_machine).gpus] == ["GPU-1"]
+    assert [card.gpu.uuid for card in snapshot(plain_machine).gpus] == ["GPU-1"]
 
 
 def test_a_lost_ledger_is_rebuilt_from_the_slots_that_live(plain_machine, make_job, dead):
@@ -259,7 +259,7 @@ def test_a_snapshot_tells_cards_grants_and_the_line(plain_machine, plain_cards, 
     for id in "ab":
         join(plain_machine, make_job(id, 13 * GIB))
     join(plain_machine, make_job("c", 4 * GIB))
-    told = snapshot(plain_machine).to_json()
+    told = to_json(plain_machine, snapshot(plain_machine))
     assert [card["free"] for card in told["gpus"]] == [3 * GIB, 3 * GIB]
     assert [grant["limit"] for grant in told["grants"]] == [13 * GIB, 13 * GIB]
     assert [(each["name"], each["place"]) for each in told["line"]] == [("c", 1)]

@@ -7,7 +7,8 @@ import click
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.core.units import format_bytes
-from cotenant.local.snapshot import CardView, snapshot
+from cotenant.local.snapshot import snapshot, to_json
+from cotenant.observe.view import GpuView
 
 
 @click.command()
@@ -25,14 +26,15 @@ def command(ctx: click.Context, output: str) -> None:
     FREE is what a new grant may take: the card's memory less what is granted and less what processes
     outside any grant hold. USED is what is in use now, by whomever.
     """  # noqa: D301 -- \b keeps the lines below it as they are
-    view = snapshot(machine_of(ctx.obj))
+    machine = machine_of(ctx.obj)
+    view = snapshot(machine)
     if output == "json":
-        document = view.to_json()
+        document = to_json(machine, view)
         table.show_json({name: document[name] for name in ("simulated", "home", "gpus")})
         return
     table.show(
         ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", "WHO"),
-        [card_row(card) for card in view.gpus],
+        [gpu_row(gpu) for gpu in view.gpus],
     )
     signs = table.signs()
     click.echo(
@@ -41,27 +43,27 @@ def command(ctx: click.Context, output: str) -> None:
     )
 
 
-def card_row(card: CardView) -> tuple[str, ...]:
-    signs = table.signs()
-    used = min(card.used_by_grants, card.granted)
-    parts = [(used, signs["used"]), (card.granted - used, signs["granted"]), (card.outside, signs["outside"])]
+def gpu_row(view: GpuView) -> tuple[str, ...]:
+    signs, gpu, granted = table.signs(), view.gpu, view.granted
+    used = min(view.used_by_grants or 0, granted)
+    parts = [(used, signs["used"]), (granted - used, signs["granted"]), (view.outside, signs["outside"])]
     return (
-        str(card.index),
-        card.model,
-        format_bytes(card.memory),
-        click.style(table.bar(parts, card.memory), fg="green" if card.healthy else "red"),
-        format_bytes(card.free),
-        format_bytes(card.granted),
-        format_bytes(card.used),
-        format_bytes(card.outside),
-        "-" if card.utilization is None else f"{card.utilization}%",
-        _who(card),
+        str(gpu.index),
+        gpu.model,
+        format_bytes(gpu.memory),
+        click.style(table.bar(parts, gpu.memory), fg="green" if gpu.healthy else "red"),
+        format_bytes(view.room.free),
+        format_bytes(granted),
+        "-" if view.used is None else format_bytes(view.used),
+        format_bytes(view.outside),
+        "-" if view.utilization is None else f"{view.utilization}%",
+        _who(view),
     )
 
 
-def _who(card: CardView) -> str:
-    who = [f"{name} (whole)" if card.whole else name for name in card.grants]
-    who += [f"pid {each.pid} outside" for each in card.strangers]
-    if not card.healthy:
-        who.append(click.style(f"SICK: {card.problem}", fg="red"))
+def _who(view: GpuView) -> str:
+    who = [f"{share} (whole)" if view.room.whole else str(share) for share in view.shares]
+    who += [f"pid {each.pid} outside" for each in view.strangers]
+    if not view.gpu.healthy:
+        who.append(click.style(f"SICK: {view.problem}", fg="red"))
     return ", ".join(who) or "-"

@@ -8,7 +8,8 @@ from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
-from cotenant.local.snapshot import GrantView, WaitingView, snapshot
+from cotenant.local.snapshot import snapshot, to_json
+from cotenant.observe.view import GrantView, WaitingView
 
 GRANTS = ["NAME", "USER", "PID", "GPU", "LIMIT", "USED", "PEAK", "DENIED", "IDLE", "ENFORCER", "COMMAND"]
 LINE = ["LINE", "NAME", "USER", "WAITED", "WHY"]
@@ -29,9 +30,10 @@ def command(ctx: click.Context, output: str) -> None:
     ENFORCER is what is really in force: `shim` (allocations beyond the limit fail) or `watch` (nothing is
     stopped, only seen).
     """  # noqa: D301 -- \b keeps the lines below it as they are
-    view = snapshot(machine_of(ctx.obj))
+    machine = machine_of(ctx.obj)
+    view = snapshot(machine)
     if output == "json":
-        document = view.to_json()
+        document = to_json(machine, view)
         table.show_json({name: document[name] for name in ("simulated", "home", "grants", "line")})
         return
     if not view.grants and not view.line:

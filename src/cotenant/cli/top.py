@@ -14,13 +14,14 @@ import click
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.cli.ending import tidily
-from cotenant.cli.gpus import card_row
+from cotenant.cli.gpus import gpu_row
 from cotenant.cli.ps import waiting_row
 from cotenant.core.errors import BadInput
 from cotenant.core.units import format_bytes, parse_duration
 from cotenant.hardware import activity
 from cotenant.local.machine import Machine
-from cotenant.local.snapshot import GrantView, Snapshot, snapshot
+from cotenant.local.snapshot import snapshot, to_json
+from cotenant.observe.view import GrantView, View, with_utilization
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -28,18 +29,6 @@ if TYPE_CHECKING:
 SHORTEST = 0.05
 IDLE = 60.0
 """Seconds without a launch or allocation after which a grant is shown as idle."""
-
-
-class Moment(NamedTuple):
-    view: Snapshot
-    busy: dict[str, int]
-    """Percent of its cards' time, by id of grant; not there where the driver does not tell."""
-
-    def to_json(self) -> dict[str, Any]:
-        document = self.view.to_json()
-        for grant in document["grants"]:
-            grant["utilization"] = self.busy.get(grant["id"])
-        return document
 
 
 class Section(NamedTuple):
@@ -74,17 +63,17 @@ def command(ctx: click.Context, interval: str, iterations: int | None, output: s
     live = output == "table" and sys.stdout.isatty()
     if iterations is None and output == "table" and not live:
         iterations = 1
-    moments = _moments(machine, pause, iterations)
+    views = _views(machine, pause, iterations)
     with tidily(), contextlib.suppress(KeyboardInterrupt):
         if output == "json":
-            _show_json(moments)
+            _show_json(machine, views)
         elif live:
-            _show_live(moments, screen=iterations is None)
+            _show_live(views, screen=iterations is None)
         else:
-            _show_plain(moments)
+            _show_plain(views)
 
 
-def _moments(machine: Machine, pause: float, iterations: int | None) -> Iterator[Moment]:
+def _views(machine: Machine, pause: float, iterations: int | None) -> Iterator[View]:
     looks = 0
     due = time.monotonic()
     while iterations is None or looks < iterations:
@@ -93,51 +82,48 @@ def _moments(machine: Machine, pause: float, iterations: int | None) -> Iterator
             time.sleep(max(0.0, due - time.monotonic()))
         looks += 1
         view = snapshot(machine)
-        yield Moment(view, _busy(view))
+        healthy = (each.gpu.uuid for each in view.gpus if each.gpu.healthy)
+        yield with_utilization(view, activity.by_gpu(healthy))
 
 
-def _busy(view: Snapshot) -> dict[str, int]:
-    told = {card.uuid: activity.by_process(card.uuid) for card in view.gpus if card.healthy}
-    busy = {}
-    for grant in view.grants:
-        cards = [card for share in grant.shares if (card := told.get(share.uuid)) is not None]
-        figures = [sum(card.get(pid, 0) for pid in grant.processes) for card in cards]
-        if figures:
-            busy[grant.id] = min(100, round(sum(figures) / len(figures)))
-    return busy
+def _document(machine: Machine, view: View) -> dict[str, Any]:
+    document = to_json(machine, view)
+    for shown, grant in zip(document["grants"], view.grants, strict=True):
+        shown["utilization"] = grant.utilization
+    return document
 
 
-def _show_json(moments: Iterator[Moment]) -> None:
-    for moment in moments:
-        click.echo(json.dumps(moment.to_json()))
+def _show_json(machine: Machine, views: Iterator[View]) -> None:
+    for view in views:
+        click.echo(json.dumps(_document(machine, view)))
 
 
-def _show_plain(moments: Iterator[Moment]) -> None:
-    for number, moment in enumerate(moments):
+def _show_plain(views: Iterator[View]) -> None:
+    for number, view in enumerate(views):
         if number:
             click.echo()
-        click.echo(_headline(moment.view))
-        for section in _sections(moment):
+        click.echo(_headline(view))
+        for section in _sections(view):
             click.echo()
             table.show(section.header, section.rows)
 
 
-def _show_live(moments: Iterator[Moment], *, screen: bool) -> None:
+def _show_live(views: Iterator[View], *, screen: bool) -> None:
     """On a screen of its own, or where the cursor is, so that the last look stays to be read."""
     from rich.live import Live  # only here: it takes longer to load than all the rest
 
-    with Live(screen=screen, auto_refresh=False) as view:
-        for moment in moments:
-            view.update(_drawn(moment), refresh=True)
+    with Live(screen=screen, auto_refresh=False) as live:
+        for view in views:
+            live.update(_drawn(view), refresh=True)
 
 
-def _drawn(moment: Moment) -> Group:
+def _drawn(view: View) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    parts: list[Text | Table] = [Text(_headline(moment.view), style="bold")]
-    for section in _sections(moment):
+    parts: list[Text | Table] = [Text(_headline(view), style="bold")]
+    for section in _sections(view):
         drawn = Table(box=None, pad_edge=False, header_style="bold")
         *columns, last = zip(section.header, *section.rows, strict=True)
         for column in columns:
@@ -151,9 +137,10 @@ def _drawn(moment: Moment) -> Group:
     return Group(*parts)
 
 
-def _headline(view: Snapshot) -> str:
-    free, memory = (sum(getattr(card, name) for card in view.gpus) for name in ("free", "memory"))
-    kind = f"simulated {view.simulated}" if view.simulated else "this machine"
+def _headline(view: View) -> str:
+    free, memory = sum(each.room.free for each in view.gpus), sum(each.gpu.memory for each in view.gpus)
+    simulated = view.nodes[0].simulated
+    kind = f"simulated {simulated}" if simulated else "this machine"
     return (
         f"cotenant top  {time.strftime('%H:%M:%S')}  {kind}  "
         f"{format_bytes(free)} of {format_bytes(memory)} free  "
@@ -161,21 +148,20 @@ def _headline(view: Snapshot) -> str:
     )
 
 
-def _sections(moment: Moment) -> Sequence[Section]:
-    view = moment.view
+def _sections(view: View) -> Sequence[Section]:
     cards = Section(
         ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", "WHO"),
-        [card_row(card) for card in view.gpus],
+        [gpu_row(gpu) for gpu in view.gpus],
     )
     grants = Section(
         ("NAME", "GPU", "LIMIT", "", "USED", "PEAK", "BUSY", "DENIED", "IDLE", "USER", "COMMAND"),
-        [_grant(grant, moment.busy.get(grant.id)) for grant in view.grants],
+        [_grant(grant) for grant in view.grants],
     )
     line = Section(("LINE", "NAME", "USER", "WAITED", "WHY"), [waiting_row(waiting) for waiting in view.line])
     return [section for section in (cards, grants, line) if section.rows]
 
 
-def _grant(grant: GrantView, busy: int | None) -> tuple[str, ...]:
+def _grant(grant: GrantView) -> tuple[str, ...]:
     signs = table.signs()
     over = grant.used > grant.limit
     idle = grant.idle_seconds is not None and grant.idle_seconds >= IDLE
@@ -186,7 +172,7 @@ def _grant(grant: GrantView, busy: int | None) -> tuple[str, ...]:
         click.style(table.bar([(grant.used, signs["used"])], grant.limit, 12), fg="red" if over else "green"),
         click.style(format_bytes(grant.used), fg="red" if over else None),
         format_bytes(grant.peak),
-        _percent(busy),
+        _percent(grant.utilization),
         click.style(str(grant.denied), fg="red" if grant.denied else None),
         click.style(table.duration(grant.idle_seconds), fg="yellow" if idle else None),
         grant.user,

@@ -6,8 +6,9 @@ sick, shrink, or fill up from outside while a grant lives on it, and then there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import DuplicateCharge, NoRoom, UnknownGrant
@@ -56,6 +57,36 @@ class Room:
             whole=share.whole,
             grants=self.grants + 1,
         )
+
+
+class Charged(Protocol):
+    """A part of a GPU that is charged: a share, or what shows one."""
+
+    @property
+    def memory(self) -> int: ...
+
+    @property
+    def compute(self) -> int | None: ...
+
+    @property
+    def whole(self) -> bool: ...
+
+
+def room_of(gpu: GPU, charged: Collection[Charged], outside: int) -> Room:
+    """Works out what a GPU has left."""
+    granted = sum(each.memory for each in charged)
+    whole = any(each.whole for each in charged)
+    taken = sum(each.compute or 0 for each in charged)
+    is_open = gpu.healthy and not whole
+    return Room(
+        gpu=gpu,
+        free=max(0, gpu.memory - granted - outside) if is_open else 0,
+        granted=granted,
+        outside=outside,
+        compute_free=max(0, 100 - taken) if is_open else 0,
+        whole=whole,
+        grants=len(charged),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +168,9 @@ class Ledger:
         """Worked out once after each change of the card."""
         room = self._rooms.get(uuid)
         if room is None:
-            room = self._rooms[uuid] = self._room(uuid)
+            shares = self._shares[uuid].values()
+            room = self._rooms[uuid] = room_of(self._gpus[uuid], shares, self._outside.get(uuid, 0))
         return room
-
-    def _room(self, uuid: str) -> Room:
-        gpu, shares = self._gpus[uuid], self._shares[uuid].values()
-        granted, outside = sum(share.memory for share in shares), self._outside.get(uuid, 0)
-        whole = any(share.whole for share in shares)
-        taken = sum(share.compute or 0 for share in shares)
-        is_open = gpu.healthy and not whole
-        return Room(
-            gpu=gpu,
-            free=max(0, gpu.memory - granted - outside) if is_open else 0,
-            granted=granted,
-            outside=outside,
-            compute_free=max(0, 100 - taken) if is_open else 0,
-            whole=whole,
-            grants=len(shares),
-        )
 
     def room(self) -> tuple[Room, ...]:
         """One row a card, the largest free room first."""

@@ -1,8 +1,9 @@
-"""How much of a card's time each process takes, where the driver tells (not on MIG instances)."""
+"""Reads how much of a GPU's time each process uses, where the driver reports it (not on MIG instances)."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import pynvml
 
@@ -10,13 +11,21 @@ WINDOW = 2.0
 """Seconds: a process without a sample since then does nothing."""
 
 
+def by_gpu(uuids: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Percent by UUID and pid, without the GPUs of which the driver does not report it."""
+    found = ((uuid, by_process(uuid)) for uuid in uuids)
+    return {uuid: percent for uuid, percent in found if percent is not None}
+
+
 def by_process(uuid: str) -> dict[int, int] | None:
-    """Pid to percent of those that do something; None where the driver does not tell. Start NVML before."""
+    """Percent by pid, of processes that do something; None where the driver does not report it. Read the GPUs
+    first: that starts NVML.
+    """
     since = int((time.time() - WINDOW) * 1e6)
     try:
         handle = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
         samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since)
-    except pynvml.NVMLError_NotFound:  # nobody has done anything
+    except pynvml.NVMLError_NotFound:  # no process has done anything
         return {}
     except pynvml.NVMLError:
         return None

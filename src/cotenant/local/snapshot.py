@@ -1,13 +1,14 @@
-"""The machine at one moment, for every listing: cards, grants and the line.
+"""Gathers the view of this machine: GPUs, grants and the line, from ledger, slots and NVML together.
 
-Figures are bytes, percent and seconds; `to_json` gives the stable names that scripts read.
+`to_json` gives the names that scripts read: they never change.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from cotenant.core.errors import LedgerUnusable
@@ -18,117 +19,78 @@ from cotenant.local.job import Job
 from cotenant.local.line import Sight
 from cotenant.local.machine import Machine, now
 from cotenant.local.processes import title
+from cotenant.observe.view import GpuView, GrantView, NodeView, ProcessView, ShareView, View, WaitingView
+
+_GRANT = ("id", "name", "user", "command", "pid", "mode", "enforcer", "compute", "limit", "used", "peak")
+_GRANT_NOW = ("denied", "over", "idle_seconds", "running_seconds", "processes")
+_WAITING = ("id", "name", "user", "command", "pid", "place", "waited_seconds", "demand", "reason", "held")
 
 
-@dataclass(frozen=True)
-class Stranger:
-    """A process on a card that belongs to no grant."""
-
-    pid: int
-    bytes: int | None
-    command: str
-
-
-@dataclass(frozen=True)
-class CardView:
-    uuid: str
-    index: int
-    model: str
-    parent: str | None
-    healthy: bool
-    problem: str | None
-    memory: int
-    """Capacity."""
-    free: int
-    """What a new grant may take."""
-    granted: int
-    used: int
-    """By whomever."""
-    used_by_grants: int
-    outside: int
-    compute_free: int
-    utilization: int | None
-    whole: bool
-    grants: tuple[str, ...]
-    """Names."""
-    strangers: tuple[Stranger, ...]
-
-
-@dataclass(frozen=True)
-class ShareView:
-    uuid: str
-    index: int | None
-    limit: int
-    used: int
-    peak: int
-    compute: int | None
-    whole: bool
-
-
-@dataclass(frozen=True)
-class GrantView:
-    id: str
-    name: str
-    user: str
-    command: tuple[str, ...]
-    pid: int
-    mode: str
-    enforcer: str
-    """What is really in force: `watch` as soon as a process without the shim is seen on the card."""
-    compute: str | None
-    limit: int
-    used: int
-    peak: int
-    denied: int
-    over: int
-    idle_seconds: float | None
-    """Since the last launch or allocation; None if there was none yet."""
-    running_seconds: float
-    processes: tuple[int, ...]
-    """Pids that hold memory, as they call themselves."""
-    shares: tuple[ShareView, ...]
-
-
-@dataclass(frozen=True)
-class WaitingView:
-    id: str
-    name: str
-    user: str
-    command: tuple[str, ...]
-    pid: int
-    place: int
-    waited_seconds: float
-    demand: dict[str, Any]
-    reason: str
-    held: tuple[str, ...]
-    """UUIDs of the cards that are held for it."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    simulated: str | None
-    home: str
-    gpus: tuple[CardView, ...]
-    grants: tuple[GrantView, ...]
-    line: tuple[WaitingView, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def snapshot(machine: Machine) -> Snapshot:
+def snapshot(machine: Machine) -> View:
     jobs = _living(machine)
     sight = line.look(machine, jobs, machine.store.cards())
-    ledger = sight.ledger(jobs)
     granted = sorted((job for job in jobs if job.shares), key=lambda job: (job.granted or 0, job.id))
     waiting = {job.id: job for job in jobs if not job.shares}
-    return Snapshot(
-        simulated=machine.home.simulated,
-        home=str(machine.home.folder),
-        gpus=tuple(_card(uuid, sight, ledger, granted) for uuid in sight.accounts),
-        grants=tuple(_grant(job, sight) for job in granted),
-        line=tuple(_waiting(waiting[id], place, jobs, ledger) for id, place in line.places(jobs).items()),
-    )
+    grants = tuple(_grant(job, sight) for job in granted)
+    shares = [share for grant in grants for share in grant.shares]
+    gpus = tuple(_gpu(uuid, sight, shares) for uuid in sight.accounts)
+    node = NodeView(os.uname().nodename, gpus, simulated=machine.home.simulated)
+    ledger = sight.ledger(jobs)
+    places = line.places(jobs).items()
+    return View((node,), grants, tuple(_waiting(waiting[id], place, jobs, ledger) for id, place in places))
+
+
+def to_json(machine: Machine, view: View) -> dict[str, Any]:
+    return {
+        "simulated": machine.home.simulated,
+        "home": str(machine.home.folder),
+        "gpus": [_gpu_json(gpu) for gpu in view.gpus],
+        "grants": [_grant_json(grant) for grant in view.grants],
+        "line": [_named(_WAITING, waiting) for waiting in view.line],
+    }
+
+
+def _gpu_json(view: GpuView) -> dict[str, Any]:
+    gpu, room = view.gpu, view.room
+    return {
+        "uuid": gpu.uuid,
+        "index": gpu.index,
+        "model": gpu.model,
+        "parent": gpu.parent,
+        "healthy": gpu.healthy,
+        "problem": view.problem,
+        "memory": gpu.memory,
+        "free": room.free,
+        "granted": room.granted,
+        "used": view.used,
+        "used_by_grants": view.used_by_grants,
+        "outside": view.outside,
+        "compute_free": room.compute_free,
+        "utilization": view.utilization,
+        "whole": room.whole,
+        "grants": [share.name for share in view.shares],
+        "strangers": [asdict(process) for process in view.strangers],
+    }
+
+
+def _grant_json(grant: GrantView) -> dict[str, Any]:
+    shares = [
+        {
+            "uuid": share.uuid,
+            "index": share.index,
+            "limit": share.memory,
+            "used": share.used,
+            "peak": share.peak,
+            "compute": share.compute,
+            "whole": share.whole,
+        }
+        for share in grant.shares
+    ]
+    return {**_named(_GRANT, grant), **_named(_GRANT_NOW, grant), "shares": shares}
+
+
+def _named(names: tuple[str, ...], of: object) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 def _living(machine: Machine) -> list[Job]:
@@ -142,28 +104,18 @@ def _living(machine: Machine) -> list[Job]:
     return [job for job in machine.store.jobs() if reap.is_alive(job)]
 
 
-def _card(uuid: str, sight: Sight, ledger: Ledger, granted: list[Job]) -> CardView:
+def _gpu(uuid: str, sight: Sight, shares: list[ShareView]) -> GpuView:
     reading = next(reading for reading in sight.readings if reading.gpu.uuid == uuid)
-    room, held = ledger.room_on(uuid), sight.accounts[uuid]
-    gpu = reading.gpu
-    return CardView(
-        uuid=uuid,
-        index=gpu.index,
-        model=gpu.model,
-        parent=gpu.parent,
-        healthy=gpu.healthy,
+    held = sight.accounts[uuid]
+    return GpuView(
+        reading.gpu,
         problem=reading.problem,
-        memory=gpu.memory,
-        free=room.free,
-        granted=room.granted,
+        outside=held.outside,
+        shares=tuple(share for share in shares if share.uuid == uuid),
         used=reading.used,
         used_by_grants=sum(held.used.values()),
-        outside=held.outside,
-        compute_free=room.compute_free,
         utilization=reading.utilization,
-        whole=room.whole,
-        grants=tuple(job.name for job in granted if any(share.uuid == uuid for share in job.shares)),
-        strangers=tuple(Stranger(each.pid, each.bytes, title(each.pid)) for each in held.strangers),
+        strangers=tuple(ProcessView(each.pid, each.bytes, title(each.pid)) for each in held.strangers),
     )
 
 
@@ -171,14 +123,23 @@ def _grant(job: Job, sight: Sight) -> GrantView:
     usage = sight.usages.get(job.id)
     index = {reading.gpu.uuid: reading.gpu.index for reading in sight.readings}
     shares = []
-    unseen = False
+    unlimited = False
     for at, share in enumerate(job.shares):
-        card = sight.accounts.get(share.uuid)
-        used = card.used.get(job.id, 0) if card else 0
-        unseen = unseen or job.id in sight.unlimited.get(share.uuid, ())
-        peak = max(used, usage.peak[at] if usage else 0)
+        account = sight.accounts.get(share.uuid)
+        used = account.used.get(job.id, 0) if account else 0
+        unlimited = unlimited or job.id in sight.unlimited.get(share.uuid, ())
         shares.append(
-            ShareView(share.uuid, index.get(share.uuid), share.memory, used, peak, share.compute, share.whole)
+            ShareView(
+                job.id,
+                job.name,
+                share.uuid,
+                share.memory,
+                share.compute,
+                share.whole,
+                index=index.get(share.uuid),
+                used=used,
+                peak=max(used, usage.peak[at] if usage else 0),
+            )
         )
     active = usage.last_active if usage else 0
     return GrantView(
@@ -188,11 +149,8 @@ def _grant(job: Job, sight: Sight) -> GrantView:
         command=job.command,
         pid=job.process.pid,
         mode=job.mode,
-        enforcer="watch" if unseen else job.enforcer,
+        enforcer="watch" if unlimited else job.enforcer,
         compute=job.compute,
-        limit=sum(share.limit for share in shares),
-        used=sum(share.used for share in shares),
-        peak=sum(share.peak for share in shares),
         denied=usage.denied if usage else 0,
         over=usage.over if usage else 0,
         idle_seconds=max(0.0, (time.monotonic_ns() - active) / 1e9) if active else None,

@@ -128,7 +128,10 @@ async def test_a_gpu_s_time_is_added_up_by_container_where_the_driver_reports_it
         lambda pids: {pid: owners[pid] for pid in pids if pid in owners},
     )
     told = {"GPU-0": {1: 30, 2: 10, 3: 5, 4: 40, 5: 1}, "GPU-1": {}, "GPU-3": {1: 50}}
-    looking = survey(Driver(readings(None, None, None, "lost"), NoDriver("gone")), busy=told.get)
+    looking = survey(
+        Driver(readings(None, None, None, "lost"), NoDriver("gone")),
+        busy=lambda uuids: {uuid: told[uuid] for uuid in uuids if uuid in told},
+    )
     assert (await looking.look()).busy == {"GPU-0": {main: 40, side: 5}, "GPU-1": {}}
     assert (await looking.look()).busy == {}
 

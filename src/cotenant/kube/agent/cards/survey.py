@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -88,8 +88,8 @@ class Survey:
     seen: Callable[[], None] = lambda: None
     """Called after each look."""
     clock: Callable[[], float] = time.monotonic
-    busy: Callable[[str], Mapping[int, int] | None] = activity.by_process
-    """Percent of a GPU's time by pid; None where the driver does not report it."""
+    busy: Callable[[Iterable[str]], Mapping[str, Mapping[int, int]]] = activity.by_gpu
+    """Percent of GPUs' time by pid; without those of which the driver does not report it."""
 
     sight: Sight | None = field(default=None, init=False)
     trouble: str | None = field(default=None, init=False)
@@ -151,11 +151,7 @@ class Survey:
 
     def _ask(self) -> Look:
         readings = self.cards.read()
-        busy = {
-            card.gpu.uuid: percent
-            for card in readings.cards
-            if card.problem is None and (percent := self.busy(card.gpu.uuid)) is not None
-        }
+        busy = self.busy(card.gpu.uuid for card in readings.cards if card.problem is None)
         pids = {process.pid for card in readings.cards for process in card.processes}
         return Look(readings, owners_of_processes(pids.union(*busy.values())), busy)
 
