@@ -20,7 +20,7 @@ from cotenant.kube.admission.mutation import mutate
 from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import KubeError
-from cotenant.kube.api.resources import PODS, Resource
+from cotenant.kube.api.resources import PODS, RESOURCE_QUOTAS
 
 pytestmark = pytest.mark.asyncio
 
@@ -86,7 +86,7 @@ async def test_the_annotations_of_a_grant_have_names_that_it_takes(client: Clien
     assert annotations.items() <= kept["metadata"]["annotations"].items()
 
 
-QUOTAS: Resource[dict[str, Any]] = Resource(dict, "ResourceQuota", "resourcequotas")
+QUOTAS = RESOURCE_QUOTAS.raw
 COUNTED = ("requests.cotenant.dev/gpu-memory", "requests.cotenant.dev/gpu", "requests.cotenant.dev/gpu-slot")
 
 

@@ -8,13 +8,11 @@ import pytest
 
 from cotenant.kube.api.client import Selection
 from cotenant.kube.api.errors import AlreadyExists, Conflict, Invalid, NotFound, Unreachable
-from cotenant.kube.api.objects import Generic
 from cotenant.kube.api.patches import Guard, pointer
-from cotenant.kube.api.resources import CONFIG_MAPS, EVENTS, LEASES, NODES, PODS, Resource
+from cotenant.kube.api.resources import CONFIG_MAPS, DEPLOYMENTS, EVENTS, LEASES, NODES, PODS
 
 pytestmark = pytest.mark.asyncio
-RAW_PODS = Resource(dict, "Pod", "pods")
-DEPLOYMENTS = Resource(Generic, "Deployment", "deployments", group="apps")
+RAW_PODS = PODS.raw
 
 
 def pod(name, **meta):

@@ -1,11 +1,11 @@
-"""The kinds that we read and write, and where the API server keeps them."""
+"""Declares every kind that we read or write: its path in the API and the type its objects are read as."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,6 +14,7 @@ from cotenant.kube.api import objects
 from cotenant.kube.api.errors import Undecodable
 
 T = TypeVar("T")
+M = TypeVar("M")
 
 
 class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -47,6 +48,15 @@ class Resource(Generic[T]):
     namespaced: bool = True
     keep: Callable[[T], T] | None = None
     """What is kept of an object, one by one as they are read: whoever writes them may write a lot."""
+
+    def read_as(self, model: type[M]) -> Resource[M]:
+        """Returns the same kind, with objects read as another type."""
+        return replace(self, model=model, keep=None)  # type: ignore[arg-type, return-value]
+
+    @property
+    def raw(self) -> Resource[dict[str, Any]]:
+        """The same kind, with objects as plain JSON."""
+        return self.read_as(dict)
 
     @property
     def api_version(self) -> str:
@@ -117,10 +127,36 @@ EVENTS = Resource(objects.Event, "Event", "events")
 NAMESPACES = Resource(objects.Generic, "Namespace", "namespaces", namespaced=False)
 CONFIG_MAPS = Resource(objects.Generic, "ConfigMap", "configmaps")
 SECRETS = Resource(objects.Secret, "Secret", "secrets")
+RESOURCE_QUOTAS = Resource(objects.Generic, "ResourceQuota", "resourcequotas")
+REPLICATION_CONTROLLERS = Resource(objects.Generic, "ReplicationController", "replicationcontrollers")
+
+DEPLOYMENTS = Resource(objects.Generic, "Deployment", "deployments", group="apps")
+REPLICA_SETS = Resource(objects.Generic, "ReplicaSet", "replicasets", group="apps")
+STATEFUL_SETS = Resource(objects.Generic, "StatefulSet", "statefulsets", group="apps")
+DAEMON_SETS = Resource(objects.Generic, "DaemonSet", "daemonsets", group="apps")
+JOBS = Resource(objects.Generic, "Job", "jobs", group="batch")
+
+ENDPOINT_SLICES = Resource(objects.Generic, "EndpointSlice", "endpointslices", group="discovery.k8s.io")
+
+_ADMISSION = "admissionregistration.k8s.io"
 MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
     objects.MutatingWebhookConfiguration,
     "MutatingWebhookConfiguration",
     "mutatingwebhookconfigurations",
-    group="admissionregistration.k8s.io",
+    group=_ADMISSION,
+    namespaced=False,
+)
+ADMISSION_POLICIES = Resource(
+    objects.Generic,
+    "ValidatingAdmissionPolicy",
+    "validatingadmissionpolicies",
+    group=_ADMISSION,
+    namespaced=False,
+)
+ADMISSION_POLICY_BINDINGS = Resource(
+    objects.Generic,
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    group=_ADMISSION,
     namespaced=False,
 )

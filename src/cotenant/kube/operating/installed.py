@@ -10,19 +10,13 @@ from cotenant.core.errors import BadInput
 from cotenant.kube.admission import configuration
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import KubeError, NotFound, Unreachable
-from cotenant.kube.api.resources import CONFIG_MAPS, Resource
+from cotenant.kube.api.resources import CONFIG_MAPS, MUTATING_WEBHOOK_CONFIGURATIONS
 from cotenant.kube.settings import Settings
 from cotenant.settings.loading import read_settings
 
 LABELS = "app.kubernetes.io/name=cotenant"
 SETTINGS_KEY = "settings.toml"
-RAW_WEBHOOKS: Resource[dict[str, Any]] = Resource(
-    dict,
-    "MutatingWebhookConfiguration",
-    "mutatingwebhookconfigurations",
-    group="admissionregistration.k8s.io",
-    namespaced=False,
-)
+RAW_WEBHOOKS = MUTATING_WEBHOOK_CONFIGURATIONS.raw
 
 
 @dataclass(frozen=True)

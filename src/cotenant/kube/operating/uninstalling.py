@@ -17,9 +17,8 @@ from cotenant.dialects import names
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.objects import Node
-from cotenant.kube.api.resources import LEASES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.api.resources import ENDPOINT_SLICES, LEASES, NODES, PODS, SECRETS, Resource
 from cotenant.kube.certificates.keeper import SECRET
-from cotenant.kube.extender.endpoint import ENDPOINT_SLICES
 from cotenant.kube.nodes.gpus import read_gpus
 
 AGENTS = "app.kubernetes.io/name=cotenant,app.kubernetes.io/component in (agent,server)"

@@ -9,8 +9,19 @@ from typing import Any, TypeVar
 
 from cotenant.kube.api.client import Client, Listing, Selection
 from cotenant.kube.api.errors import Forbidden, KubeError, NotFound, Undecodable, Unreachable
-from cotenant.kube.api.objects import Generic, Lease, Secret
-from cotenant.kube.api.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.api.objects import Lease, Secret
+from cotenant.kube.api.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+)
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations, own_places
@@ -18,20 +29,10 @@ from cotenant.kube.operating.installed import find_installed
 from cotenant.observe.state import AgentState, ServerState
 
 T = TypeVar("T")
-_GROUP = "admissionregistration.k8s.io"
-IMAGE_PODS = Resource(ImagePod, "Pod", "pods")
-QUOTAS = Resource(Generic, "ResourceQuota", "resourcequotas")
-POLICIES: Resource[dict[str, Any]] = Resource(
-    dict, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=_GROUP, namespaced=False
-)
-BINDINGS: Resource[dict[str, Any]] = Resource(
-    dict,
-    "ValidatingAdmissionPolicyBinding",
-    "validatingadmissionpolicybindings",
-    group=_GROUP,
-    namespaced=False,
-)
-SLICES: Resource[dict[str, Any]] = Resource(dict, "EndpointSlice", "endpointslices", group="discovery.k8s.io")
+IMAGE_PODS = PODS.read_as(ImagePod)
+POLICIES = ADMISSION_POLICIES.raw
+BINDINGS = ADMISSION_POLICY_BINDINGS.raw
+SLICES = ENDPOINT_SLICES.raw
 _AT_ONCE = 16
 """Requests for `/state` at a time."""
 _STATE_TIMEOUT = 5.0
@@ -49,7 +50,7 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         reader.all("namespaces", client.list(NAMESPACES)),
     )
     quotas, maps, policies, bindings, slices = await asyncio.gather(
-        reader.all("quotas", client.list(QUOTAS)),
+        reader.all("quotas", client.list(RESOURCE_QUOTAS)),
         reader.all("configmaps", client.list(CONFIG_MAPS)),
         reader.all("policies", client.list(POLICIES)),
         reader.all("policy bindings", client.list(BINDINGS)),

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from cotenant.core.checkup import NotRepaired
+from cotenant.kube.api import resources
 from cotenant.kube.api.client import Client, Selection
-from cotenant.kube.api.resources import PODS, Resource
+from cotenant.kube.api.resources import PODS
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts
 from cotenant.kube.operating.doctor.subject import guard_of
 
-DEPLOYMENTS: Resource[dict[str, Any]] = Resource(dict, "Deployment", "deployments", group="apps")
+DEPLOYMENTS = resources.DEPLOYMENTS.raw
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _LONGEST = 120.0
 """Seconds to wait for a rollout."""

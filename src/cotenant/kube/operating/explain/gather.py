@@ -11,23 +11,30 @@ import msgspec
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
+from cotenant.kube.api import resources
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import Forbidden, KubeError, NotFound
 from cotenant.kube.api.objects import Event, Generic, Meta, Pod
-from cotenant.kube.api.resources import EVENTS, NAMESPACES, Resource
+from cotenant.kube.api.resources import (
+    DEPLOYMENTS,
+    EVENTS,
+    NAMESPACES,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    Resource,
+)
 from cotenant.kube.operating.explain.case import Case
 from cotenant.kube.operating.explain.explaining import explain_pod
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.line_view import view_line
 from cotenant.kube.operating.explain.refused_pod import explain_refusal
 from cotenant.kube.operating.explain.waiting_pod import explain_briefly
-from cotenant.kube.operating.explain.workloads import DEPLOYMENTS, PODS, REPLICA_SETS, WORKLOADS, Asked, owned
+from cotenant.kube.operating.explain.workloads import PODS, WORKLOADS, Asked, owned
 from cotenant.kube.operating.installed import Installed, find_installed
 from cotenant.kube.operating.status.reading import Seen, read_all
 from cotenant.kube.pods.eligibility import Placement
 
-_RAW_PODS: Resource[dict[str, Any]] = Resource(dict, "Pod", "pods")
-_QUOTAS = Resource(Generic, "ResourceQuota", "resourcequotas")
+_RAW_PODS = resources.PODS.raw
 MOST_LISTED = 100
 
 
@@ -213,7 +220,7 @@ async def _not_there(client: Client, namespace: str | None, asked: Asked) -> Cot
         return NotExplained(f"{message}: kubectl get pods -A")
     try:
         events = (await client.list(EVENTS, Selection(namespace, fields="reason=FailedCreate"))).items
-        quotas = (await client.list(_QUOTAS, Selection(namespace))).items
+        quotas = (await client.list(RESOURCE_QUOTAS, Selection(namespace))).items
     except KubeError:
         events, quotas = [], []
     newest = _newest([each for each in events if asked.name.startswith(f"{each.involved_object.name}-")])

@@ -1,4 +1,4 @@
-"""The kinds that make pods, and how people call them."""
+"""Parses what a person asks `explain` about: a pod or a workload, by kind and name."""
 
 from __future__ import annotations
 
@@ -6,23 +6,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cotenant.core.errors import BadInput
-from cotenant.kube.api.objects import Generic, Meta
-from cotenant.kube.api.resources import Resource
-
-DEPLOYMENTS = Resource(Generic, "Deployment", "deployments", group="apps")
-REPLICA_SETS = Resource(Generic, "ReplicaSet", "replicasets", group="apps")
-WORKLOADS = (
+from cotenant.kube.api import resources
+from cotenant.kube.api.objects import Meta
+from cotenant.kube.api.resources import (
+    DAEMON_SETS,
     DEPLOYMENTS,
-    Resource(Generic, "StatefulSet", "statefulsets", group="apps"),
-    Resource(Generic, "Job", "jobs", group="batch"),
+    JOBS,
     REPLICA_SETS,
-    Resource(Generic, "DaemonSet", "daemonsets", group="apps"),
-    Resource(Generic, "ReplicationController", "replicationcontrollers"),
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
 )
+
+WORKLOADS = (DEPLOYMENTS, STATEFUL_SETS, JOBS, REPLICA_SETS, DAEMON_SETS, REPLICATION_CONTROLLERS)
 """In the order in which a bare name is looked for."""
 _SHORT = {"deploy": "deployments", "sts": "statefulsets", "rs": "replicasets", "ds": "daemonsets"}
 _SHORT |= {"rc": "replicationcontrollers", "po": "pods"}
-PODS = "pods"
+PODS = resources.PODS.plural
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,6 @@ def parse_asked(text: str) -> Asked:
 
 
 def owned(owners: Iterable[str], metas: Iterable[Meta]) -> list[Meta]:
-    """Those that one of these (UIDs) controls."""
+    """Returns those that one of these owners (UIDs) controls."""
     uids = set(owners)
     return [meta for meta in metas if any(each.uid in uids for each in meta.owner_references)]
