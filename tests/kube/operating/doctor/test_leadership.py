@@ -7,7 +7,10 @@ from kube.operating.doctor.wellapi import SPACE, STATE, examine, mended
 from kube.operating.well import LEADS, WELL, found, kinds, leads_to, lease, own, told_by_server
 
 from cotenant.kube.api.resources import LEASES
+from cotenant.kube.extender.state import state
 from cotenant.kube.operating.doctor.gather import SLICES
+from cotenant.kube.operating.explain.line_view import ledger_of_cluster
+from cotenant.observe.state import ServerState, TermState
 
 
 @pytest.mark.parametrize("held", [None, lease(""), lease(age=300)])
@@ -49,10 +52,17 @@ def test_terms_of_older_and_newer_servers_are_read(term, kind):
     assert kinds(ledgers={"cotenant-server-1": server}) == kind, "one that lost the lease waits for nothing"
 
 
+def test_a_term_is_reported_as_it_is_read():
+    cluster = ledger_of_cluster(WELL.nodes, WELL.pods)
+    waits = TermState(7, begun=False, waits_for="ledger: 3 grants cannot be read")
+    told = msgspec.json.decode(state(cluster, term=waits, leads=False), type=ServerState)
+    assert kinds(ledgers={"cotenant-server-1": told}) == ["term-not-begun"]
+
+
 def test_a_leader_that_does_not_say_why_its_term_has_not_begun():
     server = told_by_server(leads=True, term={"number": 7, "begun": False})
     (finding,) = found(ledgers={"cotenant-server-1": server})
-    assert finding.found.endswith("term 7 has not begun: it waits for its parts")
+    assert finding.found.endswith("term 7 has not begun: the server does not say why")
 
 
 def test_a_term_that_begins_within_seconds_is_not_reported(api):

@@ -2,7 +2,7 @@
 
 import pytest
 from kube.operating.clusters import GI, node, pod
-from kube.operating.well import WELL, found, kinds, ready
+from kube.operating.well import WELL, found, kinds, ready, with_pod
 
 from cotenant.dialects import names
 
@@ -24,6 +24,15 @@ def test_a_node_that_has_gpu_memory_and_reports_no_gpus():
     bare = node("n2", [16 * GI])
     bare.metadata.annotations.pop(names.GPUS)
     assert kinds(nodes=(*WELL.nodes, bare)) == ["node-untold"]
+
+
+@pytest.mark.parametrize(("shown", "kind"), [("82Gi", []), ("83Gi", ["capacity-differs"])])
+def test_capacity_may_cover_what_pods_request_beyond_a_gpu_that_shrank(shown, kind):
+    """An agent shows that much, so that the kubelet admits the pods again; init containers count too."""
+    asks = {"limits": {names.GPU_MEMORY: "74Gi"}, "requests": {names.GPU_MEMORY: "74Gi"}}
+    second = pod("second", GI, on="n1", cards=(1,), initContainers=[{"name": "load", "resources": asks}])
+    one = node("n1", [40 * GI] * 2, agent="1.0", capacity={names.GPU_MEMORY: shown})
+    assert kinds(nodes=(one,), **with_pod(second)) == kind
 
 
 def test_an_agent_that_is_not_ready():

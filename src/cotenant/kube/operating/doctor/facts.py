@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.core.errors import BadInput
-from cotenant.dialects.quantity import parse_whole
+from cotenant.core.quantity import parse_quantity
 from cotenant.kube.api.objects import Generic, Lease, Meta, Node, Pod
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.operating.status.census import NodeSeen, census
@@ -147,11 +146,4 @@ class Facts:
 
 def capacity_of(node: Node, resource: str) -> int:
     """How much of an extended resource the node has; 0 if that is missing or not valid."""
-    return whole(node.status.capacity.get(resource))
-
-
-def whole(quantity: str | None) -> int:
-    try:
-        return parse_whole(quantity or "0", "capacity", "1")
-    except BadInput:
-        return 0
+    return int(parse_quantity(node.status.capacity.get(resource, "0")) or 0)

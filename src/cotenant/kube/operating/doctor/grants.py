@@ -14,7 +14,8 @@ from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import delete_pod
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 from cotenant.kube.operating.status.census import readable_grant
-from cotenant.kube.pods.demand import demand_of, grant_of, has_ended, is_mirror
+from cotenant.kube.pods.containers import all_containers
+from cotenant.kube.pods.demand import demand_of, grant_of, has_ended, holds_slot, is_mirror
 
 _ALL = 100
 """Percent."""
@@ -90,7 +91,7 @@ def without_grant(facts: Facts) -> Iterator[Finding]:
             continue
         if pod.spec.node_name:
             yield _bound_without_grant(pod)
-        elif not _has_slot(pod):
+        elif not holds_slot(pod):
             do = f"once the webhook is in place, delete the pod and create it again: {_delete(pod)}"
             yield _at(NOT_ADMITTED, pod, "asks for GPU, but the webhook did not see its creation", do)
 
@@ -122,13 +123,8 @@ def _asks(pod: Pod, facts: Facts) -> bool:
     try:
         return bool(demand_of(pod, dialects).slots)
     except BadInput:
-        containers = (*(pod.spec.containers or ()), *pod.spec.init_containers)
-        return any(name in dialects.resources for each in containers for name in each.resources.limits)
-
-
-def _has_slot(pod: Pod) -> bool:
-    containers = (*(pod.spec.containers or ()), *pod.spec.init_containers)
-    return any(names.GPU_SLOT in each.resources.limits for each in containers)
+        asked = (name for each in all_containers(pod) for name in each.resources.limits)
+        return any(name in dialects.resources for name in asked)
 
 
 def _at(kind: Kind, pod: Pod, found: str, do: str) -> Finding:

@@ -52,8 +52,8 @@ def term(facts: Facts) -> Iterator[Finding]:
     for server, told in facts.ledgers.items():
         if told.term is None or told.term.begun or not (told.leads or told.term.waits_for):
             continue
-        part, _, reason = (told.term.waits_for or "").partition(": ")
-        waits = f"its part {part} is not ready: {reason}" if reason else f"it waits for {part or 'its parts'}"
+        part, _, reason = (told.term.waits_for or "the server does not say why").partition(": ")
+        waits = f"its part {part} is not ready: {reason}" if reason else part
         yield NOT_BEGUN.at(
             f"pod {space}/{server}",
             f"the server {space}/{server} was elected, but term {told.term.number} has not begun: {waits}",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from cotenant.core.finding import ERROR, Finding, Kind
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
-from cotenant.kube.operating.doctor.facts import Facts, capacity_of, whole
+from cotenant.kube.operating.doctor.facts import Facts, capacity_of
 from cotenant.kube.operating.doctor.remedies import look_at_agent
 from cotenant.kube.operating.doctor.subject import ClusterSubject
-from cotenant.kube.pods.demand import has_ended
+from cotenant.kube.pods.requests import requests_of_all
 
 UNREADABLE = Kind("node-unreadable", ERROR, "no GPU pod is placed there")
 UNTOLD = Kind("node-untold", ERROR, "no GPU pod is placed there")
@@ -33,14 +32,13 @@ def annotation(facts: Facts) -> Iterator[Finding]:
 
 
 def capacity(facts: Facts) -> Iterator[Finding]:
-    """It may be more than the GPUs have, never less: the kubelet must admit pods that are there again."""
+    """Agents show more than their GPUs have if pods there request more: the kubelet must admit them again."""
     if facts.is_unread("pods"):
         return
-    asked = _asked_by_node(facts)
     for seen in facts.census:
         size = sum(card.card.memory for card in seen.cards)
         shown = capacity_of(seen.node, names.GPU_MEMORY)
-        if not seen.cards or size == shown or size < shown <= max(size, asked[seen.name]):
+        if not seen.cards or size == shown or size < shown <= _requested(facts, seen.name):
             continue
         of_gpus = f"its GPUs have {format_bytes(size)}"
         found = f"{seen.name}: {names.GPU_MEMORY} is {format_bytes(shown)}, but {of_gpus}"
@@ -64,13 +62,9 @@ def _at(kind: Kind, facts: Facts, node: str, found: str) -> Finding:
     return kind.at(f"node {node}", found, look_at_agent(facts, node))
 
 
-def _asked_by_node(facts: Facts) -> Counter[str]:
-    asked: Counter[str] = Counter()
-    for pod in facts.pods:
-        if pod.spec.node_name and not has_ended(pod):
-            for container in pod.spec.containers or ():
-                asked[pod.spec.node_name] += whole(container.resources.limits.get(names.GPU_MEMORY))
-    return asked
+def _requested(facts: Facts, node: str) -> int:
+    """Bytes of GPU memory that the pods of a node request."""
+    return requests_of_all(pod for pod in facts.pods if pod.spec.node_name == node)[names.GPU_MEMORY]
 
 
 SUBJECT = ClusterSubject(checks=(annotation, capacity, agents))
