@@ -42,9 +42,10 @@ def command(ctx: click.Context, settings: Path | None) -> None:
     next start finds everything again.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     from cotenant.kube.agent.agent import serve
+    from cotenant.kube.agent.parts import PARTS
 
     async def with_cards(read: Settings, access: Access) -> None:
         own = replace(read.agent, simulate=ctx.obj) if ctx.obj else read.agent
         await serve(replace(read, agent=own), access)
 
-    run_service(settings, (), with_cards)
+    run_service(settings, PARTS, with_cards)

@@ -180,6 +180,45 @@ def test_a_leader_that_is_gone_is_followed_after_the_leases_duration():
     virtual_time.run(story())
 
 
+def test_one_who_withdraws_stops_at_once_and_is_followed_like_one_that_died():
+    async def story():
+        loop, ballot = asyncio.get_running_loop(), Ballot(Random(1))
+        one, two = candidate(ballot, "one"), candidate(ballot, "two")
+        tasks = [asyncio.create_task(one.run())]
+        await one.wait_until_leading()
+        tasks.append(asyncio.create_task(two.run()))
+        ballot.slow_answers = 0.5
+        await asyncio.sleep(2.2)  # a renewal is under way
+        one.withdraw(60)
+        withdrawn = loop.time()
+        assert not one.leading()
+        await two.wait_until_leading()
+        assert loop.time() - withdrawn > 8
+        assert two.inherited, "it fences what the one before may have sent"
+        assert not one.leading()
+        await stop(tasks.pop())
+        assert loop.time() - withdrawn < 60
+        assert not one.leading(), "it does not compete yet"
+        await asyncio.sleep(70)
+        assert one.leading()
+        await stop(*tasks)
+
+    virtual_time.run(story())
+
+
+def test_one_who_has_withdrawn_and_ends_does_not_release_the_lease():
+    async def story():
+        ballot = Ballot(Random(1))
+        one = candidate(ballot, "one")
+        running = asyncio.create_task(one.run())
+        await one.wait_until_leading()
+        one.withdraw(60)
+        await stop(running)
+        assert ballot.spec["holderIdentity"] == "one"
+
+    virtual_time.run(story())
+
+
 def test_the_duration_that_counts_is_the_one_the_holder_wrote():
     async def story():
         ballot = Ballot(Random(1))

@@ -240,6 +240,8 @@ class Election:
 
     def _won(self, lease: Lease, sent: float) -> None:
         self._observe(lease)
+        if self.clock() < self._away_until:
+            return  # the answer to a renewal that was sent before this server withdrew
         self._ends = sent + self.settings.duration - self.settings.margin
         term = lease.spec.lease_transitions or 0
         if term != self.term:
@@ -262,10 +264,10 @@ class Election:
         turned.set()
 
     async def _release(self) -> None:
-        """So that the next one need not wait. Not while we ourselves wait for an unknown leader's time to
-        end.
+        """Releases the lease, so that the next leader need not wait; not if this server has withdrawn, nor
+        while it waits itself for an unknown leader's time to end.
         """
-        begun = self._begins <= self.clock()
+        begun = self._begins <= self.clock() and self._away_until <= self.clock()
         self._ends = NEVER
         self._turn()
         try:

@@ -15,6 +15,9 @@ from cotenant.observe.metrics import Metric
 
 log = get_logger(__name__)
 
+LINGER = 3.0
+"""Seconds for which readiness still says which part has failed, before the process exits."""
+
 
 class PartFailed(CotenantError):
     """A part ended; the message says which one, and why."""
@@ -56,14 +59,15 @@ async def supervise(name: str, work: Coroutine[Any, Any, None], failures: Failur
     """Runs a part's work, which has no end of its own: raises PartFailed when it returns or raises."""
     try:
         await work
-    except CotenantError as error:
-        failure = PartFailed(name, f"failed: {error}")
-        failure.__cause__ = error
-        log.error("part failed", part=name, error=str(error))  # noqa: TRY400 - the message says it all
     except Exception as error:
-        failure = PartFailed(name, f"failed: {error!r}")
+        cause = _first(error)
+        if isinstance(cause, CotenantError):
+            failure = PartFailed(name, f"failed: {cause}")
+            log.error("part failed", part=name, error=str(cause))  # noqa: TRY400 - the message says it all
+        else:
+            failure = PartFailed(name, f"failed: {cause!r}")
+            log.exception("part failed", part=name)
         failure.__cause__ = error
-        log.exception("part failed", part=name)
     else:
         failure = PartFailed(name, "ended")
         log.error("part ended", part=name)
@@ -71,11 +75,10 @@ async def supervise(name: str, work: Coroutine[Any, Any, None], failures: Failur
     raise failure
 
 
-def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Finds the failure that brought the others about: a part's, if there is one."""
-    error: BaseException = group.subgroup(PartFailed) or group
+def _first(error: BaseException) -> BaseException:
+    """Finds the error that brought the others about: one with a message for people, if there is any."""
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = (error.subgroup(CotenantError) or error).exceptions[0]
     return error
 
 
@@ -86,4 +89,4 @@ async def run_all(work: Iterable[tuple[str, Coroutine[Any, Any, None]]], failure
             for name, each in work:
                 tasks.create_task(supervise(name, each, failures), name=name)
     except* PartFailed as group:
-        raise first_failure(group) from None
+        raise _first(group) from None

@@ -18,7 +18,7 @@ from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.leadership import Leadership
 from cotenant.kube.parts.part import Context, Part, Term
-from cotenant.kube.parts.running import Failures, PartFailed, run_all
+from cotenant.kube.parts.running import LINGER, Failures, PartFailed, run_all
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.server.listener import listening
 from cotenant.kube.server.parts import PARTS
@@ -28,9 +28,6 @@ from cotenant.observe.exposition import Registry, gauge, text_of
 from cotenant.observe.metrics import Metric
 
 log = get_logger(__name__)
-
-LINGER = 3.0
-"""Seconds for which readiness still says which part has failed, before the process exits."""
 
 
 class Server:

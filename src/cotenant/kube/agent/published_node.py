@@ -1,0 +1,69 @@
+"""Publishes the node's GPUs and capacity to the API server, as a part of the agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from cotenant.hardware.enforcers import mps
+from cotenant.kube.agent.cards.part import Cards
+from cotenant.kube.agent.context import NodeContext, own_node, own_pods
+from cotenant.kube.agent.grants import requested
+from cotenant.kube.agent.publishing import Publisher, Wanted, wanted
+from cotenant.kube.api.informers import Need
+from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.parts.part import Part
+from cotenant.kube.settings import Settings
+
+
+class PublishedNode(Part):
+    """Shares the Publisher. It compares after each look at the GPUs and each change of node or pods."""
+
+    name = "node"
+
+    def __init__(self, context: NodeContext) -> None:
+        self._node, self._pods = context.informers[NODES], context.informers[PODS]
+        self._dialects, self._environ, self._version = (
+            context.settings.dialects,
+            context.environ,
+            context.version,
+        )
+        self._resources = frozenset(self._dialects.capacity(()))
+        self._cards = context.use(Cards)
+        self._looked = self._cards.looks()
+        store, name = self._node.store, context.node
+        self._publisher = context.share(
+            Publisher(context.client, lambda: store.named(name), self._wanted, store.put)
+        )
+        store.subscribe(lambda _: self._publisher.again())
+        self._pods.store.subscribe(lambda _: self._publisher.again())
+
+    @classmethod
+    def needs(cls, settings: Settings) -> Iterable[Need[Any]]:
+        return (own_node(settings), own_pods(settings))
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._publisher.run())
+            tasks.create_task(self._compare_after_looks())
+
+    def ready(self) -> str | None:
+        if self._publisher.current:
+            return None
+        trouble = self._publisher.trouble or self._node.trouble or self._pods.trouble
+        return f"the node's GPUs are not published yet{f': {trouble}' if trouble else ''}"
+
+    async def _compare_after_looks(self) -> None:
+        while True:
+            await self._looked.wait()
+            self._looked.clear()
+            self._publisher.again()
+
+    def _wanted(self) -> Wanted | None:
+        """None while the driver has never answered: others may know better what GPUs the node has."""
+        sight, survey = self._cards.sight, self._cards.survey
+        if sight is None or not sight.granted or (survey.trouble is not None and not sight.cards):
+            return None
+        asked = requested(self._pods.store, self._resources)
+        return wanted(sight, self._dialects, asked, self._version, mps=mps.is_running(self._environ))
