@@ -1,1 +1,1 @@
-"""GPUs and what stands between them and programs: NVML, slots, the shim and the stand-in driver."""
+"""Reads GPUs through NVML, keeps slots, enforces limits, and simulates GPUs where there are none."""

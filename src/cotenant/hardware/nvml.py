@@ -1,7 +1,7 @@
-"""The cards of this machine, as NVML tells of them.
+"""Reads the GPUs of this machine through NVML: memory, processes, utilisation, health, XID events.
 
-A card that does not answer is reported as lost and never hides the others. MIG instances are cards of their
-own; their physical card is then not one.
+A GPU that does not answer is reported as lost and never hides the others. Each MIG instance counts as a GPU;
+a card that is cut into instances does not.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from cotenant.core.gpu import GPU
 T = TypeVar("T")
 
 FAULTS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-"""XIDs that a program brings about itself (NVIDIA's device plugin passes over the same ones): the card is
-well.
-"""
+"""XIDs that a faulty program causes. The GPU is healthy; NVIDIA's device plugin ignores the same ones."""
 
 
 class NoDriver(CotenantError):
@@ -35,40 +33,40 @@ class NoDriver(CotenantError):
 class CardProcess(NamedTuple):
     pid: int
     bytes: int | None
-    """None where the driver does not tell (some virtual machines)."""
+    """None where the driver does not report it (some virtual machines)."""
 
 
 class CardReading(NamedTuple):
-    """One card at one moment."""
+    """One GPU at one moment."""
 
     gpu: GPU
     used: int
-    """Bytes in use by whomever, the driver's own reserve not counted."""
+    """Bytes in use by all processes, without the driver's own reserve."""
     processes: tuple[CardProcess, ...] = ()
     utilization: int | None = None
     """Percent of the last sampling period in which a kernel ran."""
     problem: str | None = None
-    """What is wrong with a card that is not healthy."""
+    """What is wrong with a GPU that is not healthy."""
 
 
 class Readings(NamedTuple):
     cards: tuple[CardReading, ...]
     lost: tuple[int, ...] = ()
-    """Indexes of cards that do not even tell their UUID any more."""
+    """Indexes of GPUs that do not even report their UUID any more."""
 
 
 class Fault(NamedTuple):
-    """An XID event that says the card is sick."""
+    """An XID event that means the GPU is not healthy."""
 
     uuid: str
     xid: int
 
 
 class Nvml:
-    """NVML, loaded when it is first read and left alone until then: loading the driver may take long."""
+    """Loads NVML at the first read, not earlier: to load the driver may take long."""
 
     def __init__(self, library: Path | None = None, environ: dict[str, str] | None = None) -> None:
-        """`library` takes the place of the system's own, and `environ` is what it needs to find its cards."""
+        """`library` replaces the system's own, and `environ` is what it needs to find its GPUs."""
         self._library = library
         self._environ = environ or {}
         self._ready = False
@@ -78,7 +76,7 @@ class Nvml:
         try:
             return self._read()
         except pynvml.NVMLError as error:
-            self.close()  # the driver may have been replaced: the next one begins anew
+            self.close()  # the driver may have been replaced: the next read loads it again
             raise NoDriver(f"the cards cannot be read: NVML says {str(error)!r}") from None
 
     def _read(self) -> Readings:
@@ -102,15 +100,15 @@ class Nvml:
         return Readings(tuple(cards), tuple(lost))
 
     def faults(self, timeout: float) -> Iterator[Fault]:
-        """XID events on all cards from now on; ends when none has come for that many seconds, NoDriver when
-        the driver is gone.
+        """Yields XID events of all GPUs from now on. Ends after `timeout` seconds without an event; raises
+        NoDriver if the driver is gone.
         """
         self._start()
         uuids: dict[int | None, str] = {}
         try:
             events = pynvml.nvmlEventSetCreate()
             for index in range(pynvml.nvmlDeviceGetCount()):
-                # a card without events, or one that is lost already
+                # a GPU that has no events, or one that is lost already
                 with contextlib.suppress(pynvml.NVMLError):
                     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                     uuids[_address(handle)] = _text(pynvml.nvmlDeviceGetUUID(handle))
@@ -121,7 +119,7 @@ class Nvml:
         return self._faults(events, timeout, uuids)
 
     def _faults(self, events: Any, timeout: float, uuids: Mapping[int | None, str]) -> Iterator[Fault]:
-        """Cards go by the UUID that they told before: one that has failed may not tell it any more."""
+        """`uuids` were read before: a GPU that has failed may not report its UUID any more."""
         try:
             while True:
                 event = pynvml.nvmlEventSetWait_v2(events, int(timeout * 1000))
@@ -149,7 +147,7 @@ class Nvml:
         os.environ.update(self._environ)
         try:
             if self._library is not None:
-                # pynvml asks for it by name and then gets the one that is loaded already
+                # pynvml loads it by name, and gets the one that is loaded already
                 ctypes.CDLL(str(self._library), mode=ctypes.RTLD_GLOBAL)
             pynvml.nvmlInit()
         except (OSError, pynvml.NVMLError) as error:
@@ -161,24 +159,24 @@ class Nvml:
 
 
 def _address(handle: Any) -> int | None:
-    """What tells one handle from another."""
+    """Returns the address of a handle, by which handles are compared."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def with_known(
     readings: Readings, known: Mapping[str, GPU], in_use: AbstractSet[str]
 ) -> tuple[CardReading, ...]:
-    """Fill in what was known of cards that do not answer, and add those lost by index or gone with grants
-    on them.
+    """Completes GPUs that do not answer from what was known, and adds those that are lost, or gone while
+    grants are on them.
     """
     seen = {reading.gpu.uuid for reading in readings.cards}
-    told = [_as_known(reading, known.get(reading.gpu.uuid)) for reading in readings.cards]
+    answering = [_as_known(reading, known.get(reading.gpu.uuid)) for reading in readings.cards]
     missing = [
         CardReading(replace(gpu, healthy=False), 0, problem="does not answer: it may have fallen off the bus")
         for gpu in known.values()
         if gpu.uuid not in seen and (gpu.index in readings.lost or gpu.uuid in in_use)
     ]
-    return tuple(sorted((*told, *missing), key=lambda reading: reading.gpu.index))
+    return tuple(sorted((*answering, *missing), key=lambda reading: reading.gpu.index))
 
 
 def _as_known(reading: CardReading, known: GPU | None) -> CardReading:
@@ -190,7 +188,7 @@ def _as_known(reading: CardReading, known: GPU | None) -> CardReading:
 
 
 def _instances(handle: Any, uuid: str) -> list[tuple[Any, str, str | None]]:
-    """The card itself, or its MIG instances with its UUID as their parent."""
+    """Returns the card itself, or its MIG instances with the card's UUID as their parent."""
     mode = _ask(lambda: pynvml.nvmlDeviceGetMigMode(handle))
     if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return [(handle, uuid, None)]
@@ -203,8 +201,8 @@ def _instances(handle: Any, uuid: str) -> list[tuple[Any, str, str | None]]:
 
 
 def _read(handle: Any, uuid: str, parent: str | None, index: int) -> CardReading:
-    """Processes before the total: memory taken in between then looks like too much in use, never like too
-    little.
+    """Reads processes before the total: memory allocated in between then makes too much look in use, never
+    too little.
     """
     model = _text(_ask(lambda: pynvml.nvmlDeviceGetName(handle)) or "unknown model")
     processes = _processes(handle)
@@ -221,7 +219,7 @@ def _read(handle: Any, uuid: str, parent: str | None, index: int) -> CardReading
 
 
 def _memory(handle: Any) -> tuple[int, int]:
-    """Capacity and use. Drivers before 510 do not tell their reserve: it then counts as used."""
+    """Returns capacity and use. Drivers before 510 do not report their reserve: it then counts as used."""
     try:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
@@ -231,7 +229,7 @@ def _memory(handle: Any) -> tuple[int, int]:
 
 
 def _processes(handle: Any) -> tuple[CardProcess, ...]:
-    """A process may compute and draw at once; NVML then gives its memory in both lists."""
+    """Lists the processes on a GPU. NVML reports one that computes and renders in both of its lists."""
     found: dict[int, int | None] = {}
     for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
         for process in _ask(lambda ask=ask: ask(handle)) or ():  # type: ignore[misc]
@@ -254,7 +252,7 @@ def _problem(handle: Any) -> str | None:
 
 
 def _ask(question: Callable[[], T]) -> T | None:
-    """None where this card or driver does not have the figure; a card that is gone still raises."""
+    """Returns None where this GPU or driver does not report the figure; raises if the GPU is lost."""
     try:
         return question()
     except pynvml.NVMLError as error:

@@ -1,7 +1,7 @@
-"""The stand-in driver from Python's side: describe cards, make its shared file, watch and disturb it.
+"""Creates, reads and disturbs the shared file of the stand-in driver, which simulates GPUs.
 
-The stand-in plays the CUDA driver and NVML on machines without cards. Its users meet in one file; this module
-makes that file and reads it without going through NVML, so that it can judge what others report.
+The stand-in takes the place of the CUDA driver and NVML on machines without GPUs. All its users share one
+file. This module reads the file directly, not through NVML, so that tests can check what others report.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ DRIVER_VERSION = "580.95.05"
 VARIABLE = "COTENANT_STANDIN"
 """Names the shared file to the stand-in's libraries."""
 RUNTIME = "COTENANT_STANDIN_RUNTIME"
-"""Where it is set, the stand-in also plays NVIDIA's container runtime: a process sees only the cards that
-NVIDIA_VISIBLE_DEVICES names.
+"""Where it is set, the stand-in also does what NVIDIA's container runtime would: a process sees only the GPUs
+that NVIDIA_VISIBLE_DEVICES names.
 """
 
 _UUIDS = uuid.UUID("5d0b0a9c-9f5f-4b5e-8f6c-0d8d5d3c8d11")
 _SIZE = ctypes.sizeof(layout.State)
 _BEGINNING = layout.State.process.offset
-"""What describes the cards; processes follow, and nobody has to write those."""
+"""Bytes that describe the GPUs. Processes follow; they begin as zeros."""
 _LOST_XID = 79
 _FLOCK = "hhqqi4x"
 
@@ -64,20 +64,20 @@ class StandInCard:
     lost: bool
     used: int
     peak: int
-    """The most that has been in use at one time, ended processes included."""
+    """The most that was in use at one time, also by processes that have ended."""
     launches: int
-    """Of the processes that are or were last on it."""
+    """Kernel launches of the processes that are on it, or were last."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandInProcess:
     pid: int | None
-    """As this process would call it; None if it cannot see that process."""
+    """In this process's pid namespace; None if it is not visible there."""
     name: str
     used: Mapping[str, int]
-    """Bytes by card UUID, contexts included."""
+    """Bytes by GPU UUID, contexts included."""
     context: Mapping[str, int]
-    """Of these, contexts."""
+    """The part of these that contexts take."""
 
 
 def create(
@@ -86,9 +86,9 @@ def create(
     context_bytes: int = CONTEXT_BYTES,
     launch_seconds: float = LAUNCH_SECONDS,
 ) -> None:
-    """Make the shared file. If it is there already, with these cards, it is left as it is.
+    """Creates the shared file. If it is there already, with these GPUs, it is left as it is.
 
-    It appears whole or not at all, and of several who try at once one wins.
+    It appears atomically; of several processes that try at once, one succeeds.
     """
     image = _image(specs, context_bytes, launch_seconds)
     with contextlib.suppress(FileExistsError):
@@ -103,7 +103,7 @@ def create(
 
 
 def _identity(image: bytes) -> tuple[object, ...]:
-    """What stays the same while cards are used."""
+    """Returns what stays the same while the GPUs are used."""
     state = layout.State.from_buffer_copy(image.ljust(_SIZE, b"\0"))
     cards = [state.card[i] for i in range(min(state.cards, layout.CARDS))]
     return (state.magic, state.abi, *((card.uuid, card.name, card.total, card.parent) for card in cards))
@@ -113,7 +113,7 @@ def _publish(path: Path, image: bytes) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        os.fchmod(descriptor, 0o666)  # all users of the machine share its cards
+        os.fchmod(descriptor, 0o666)  # all users of the machine share its GPUs
         os.write(descriptor, image)
         os.ftruncate(descriptor, _SIZE)
         os.link(fresh, path)
@@ -123,7 +123,7 @@ def _publish(path: Path, image: bytes) -> None:
 
 
 def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: float) -> bytes:
-    """The file's beginning, up to the processes."""
+    """Builds the beginning of the file, up to the processes."""
     state = layout.State()
     state.magic = layout.MAGIC
     state.abi = layout.ABI
@@ -166,7 +166,7 @@ def _uuid(text: str) -> uuid.UUID:
 
 
 def environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """`base` and what makes a program's CUDA and NVML libraries be the stand-in's."""
+    """Adds to `base` what lets a program load the stand-in's CUDA and NVML libraries."""
     folder = str(libraries.standin_folder())
     before = base.get("LD_LIBRARY_PATH", "")
     folders = [folder, *(f for f in before.split(":") if f and f != folder)]
@@ -174,14 +174,14 @@ def environment(path: Path, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def context_bytes(path: Path) -> int:
-    """What a context costs on these cards."""
+    """Reads the size of one CUDA context on these GPUs."""
     with path.open("rb") as file:
         file.seek(layout.State.card.offset + layout.Card.context_bytes.offset)
         return int.from_bytes(file.read(8), "little")
 
 
 class StandIn:
-    """Reads the shared file while programs use it, and does to its cards what happens to real ones."""
+    """Reads the shared file while programs use it, and makes its GPUs fail as real ones do."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -198,18 +198,18 @@ class StandIn:
         return tuple(self._card(i) for i in range(self._state.cards))
 
     def used(self, uuid: str) -> int:
-        """Bytes that living processes hold on this card."""
+        """Bytes that live processes hold on this GPU."""
         return self._card(self._index(uuid)).used
 
     def is_locked(self, uuid: str) -> bool:
-        """Whether some process is inside the stand-in's own lock of this card at this moment.
+        """Whether a process is inside the stand-in's own lock of this GPU at this moment.
 
-        A process that is stopped there keeps the others waiting, which no real driver does.
+        A process that is stopped there blocks the others, which no real driver does.
         """
         return any(self._state.card[self._index(uuid)].lock[:4])
 
     def processes(self) -> tuple[StandInProcess, ...]:
-        """Living processes that hold memory on a card."""
+        """Lists live processes that hold memory on a GPU."""
         found: dict[int, tuple[dict[str, int], dict[str, int]]] = {}
         for index in range(self._state.cards):
             uuid = self._uuid(index)
@@ -224,7 +224,7 @@ class StandIn:
         )
 
     def fail(self, uuid: str) -> None:
-        """The card falls off the bus, its MIG instances with it, and the driver says so (XID 79)."""
+        """Lets the GPU fall off the bus, with its MIG instances; the driver reports it (XID 79)."""
         self.post_xid(uuid, _LOST_XID)
         self._set_lost(uuid, 1)
 
@@ -238,7 +238,7 @@ class StandIn:
             card.ecc_uncorrected += uncorrected
 
     def post_xid(self, uuid: str, code: int) -> None:
-        """An event for whoever listens by NVML."""
+        """Posts an XID event to those who listen through NVML."""
         card = self._state.card[self._index(uuid)]
         with self._controlling():
             slot = card.xid[card.xid_count % layout.XIDS]
@@ -279,7 +279,7 @@ class StandIn:
         )
 
     def _holders(self, index: int) -> list[tuple[int, int, int]]:
-        """(entry, bytes, of these contexts) of living processes, all as of one moment."""
+        """Returns (entry, bytes, bytes of contexts) of live processes, all at one moment."""
         card = self._state.card[index]
         for _ in range(10_000):
             version = card.version
@@ -310,7 +310,7 @@ class StandIn:
 
     @contextlib.contextmanager
     def _controlling(self) -> Iterator[None]:
-        """Several controllers take turns."""
+        """Locks out other controllers."""
         lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_CONTROL, 1, 0)
         fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLKW, lock)
         try:
@@ -321,14 +321,14 @@ class StandIn:
 
 
 def _started(process: Path) -> int:
-    """When a process began, in clock ticks since boot: what tells a pid from its next use."""
+    """Returns when a process started, in clock ticks since boot: it distinguishes a pid from its next use."""
     return int((process / "stat").read_text().rsplit(")", 1)[1].split()[19])
 
 
 def _may_be_in(process: Path, namespace: int) -> bool:
-    """Whether it may be in this pid namespace: one that we may not look at may.
+    """Whether a process may be in this pid namespace; True where we have no permission to see it.
 
-    Every container has a process 1, and several begin in the same clock tick.
+    Every container has a process 1, and several may start in the same clock tick.
     """
     try:
         return os.stat(process / "ns" / "pid").st_ino == namespace

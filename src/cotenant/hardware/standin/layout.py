@@ -1,4 +1,6 @@
-"""The stand-in's shared file, word for word as csrc/standin/state.h has it (a test compares the two)."""
+"""Declares the layout of the stand-in's shared file, the same as in csrc/standin/state.h (a test
+compares).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The cards that the stand-in driver can play, with the figures of the real ones.
+"""Lists the GPU models that the stand-in driver can simulate, with the figures of the real ones.
 
-`total` is what nvidia-smi shows, `reserved` what of it the driver keeps, so that the difference is what
-programs see as the card's memory. Drivers differ in the last few MiB, and so may these.
+`total` is what nvidia-smi shows, `reserved` is the part that the driver keeps: programs see the difference as
+the GPU's memory. Drivers differ in the last few MiB, and so may these.
 """
 
 from __future__ import annotations

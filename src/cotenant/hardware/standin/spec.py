@@ -1,4 +1,4 @@
-"""Simulated cards as people write them: `2xA100-80GB,1xT4`, `4x16GiB`, `1xA100-80GB/3g.40gb+2g.20gb`."""
+"""Parses the description of simulated GPUs: `2xA100-80GB,1xT4`, `4x16GiB`, `1xA100-80GB/3g.40gb+2g.20gb`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _LARGEST = 2**46
 
 @dataclass(frozen=True, slots=True)
 class CardSpec:
-    """One card as a SPEC describes it."""
+    """One GPU of a description."""
 
     model: Model
     instances: tuple[tuple[str, Profile], ...] = ()
-    """MIG instances by the name of their profile; without any the card is used as a whole."""
+    """MIG instances by the name of their profile; without any the GPU is used as a whole."""
 
 
 def parse_spec(text: str) -> tuple[CardSpec, ...]:

@@ -19,6 +19,7 @@ from cotenant.dialects.dialect import ContainerDemand, Env, SlotDemand
 from cotenant.dialects.quantity import format_whole, parse_whole, show
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import read_wishes
+from cotenant.hardware.enforcers.shim import IN_CONTAINER, PRELOAD_FILE
 from cotenant.kube.admission.json_patch import json_patch
 from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.patches import Operation
@@ -29,7 +30,7 @@ _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
 """For a GPU pod's other containers: many images say `all`, and a runtime class is for all of a pod."""
 
 
-_OURS = ("/etc/ld.so.preload", "/run/cotenant")
+_OURS = (str(PRELOAD_FILE), str(IN_CONTAINER))
 """What the device plugin mounts into a container."""
 
 
