@@ -59,14 +59,14 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
 
 def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool, output: str) -> str:
     from cotenant.kube.operating.status import inspect_table
-    from cotenant.kube.operating.status.census import one_node
+    from cotenant.kube.operating.status.snapshot import one_node
 
-    nodes = seen.census
+    nodes = seen.view.nodes
     if node is not None:
         nodes = one_node(nodes, node, seen.nodes)
     if output == "json":
         return table.json_text(_document(nodes, inspect_table.unit_of(nodes).name))
-    if not any(each.cards for each in nodes):
+    if not any(each.gpus for each in nodes):
         return (
             "no node shows a GPU: Cotenant's agent tells of them: "
             "kubectl get pods -A -l app.kubernetes.io/name=cotenant\n"
@@ -75,7 +75,9 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
 
 
 def _document(nodes: Any, unit: str) -> dict[str, Any]:
-    shown = [each.to_json() for each in nodes]
+    from cotenant.kube.operating.status.snapshot import node_json
+
+    shown = [node_json(each) for each in nodes]
     return {
         "unit": unit,
         "memory": sum(each["memory"] for each in shown),

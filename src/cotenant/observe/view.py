@@ -81,6 +81,11 @@ class GpuView:
     def granted(self) -> int:
         return sum(share.memory for share in self.shares)
 
+    @property
+    def compute(self) -> int:
+        """Percent that is granted; more than 100 where something is wrong."""
+        return sum(share.compute or 0 for share in self.shares)
+
     def __str__(self) -> str:
         return f"{self.gpu} of {self.node}" if self.node else str(self.gpu)
 

@@ -6,10 +6,10 @@ from kube.operating.clusters import GI, card_of, node, pod
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.kube.operating.draining import Outcome, find_card, patch_for
-from cotenant.kube.operating.status.census import census
+from cotenant.kube.operating.status.snapshot import snapshot
 
 NODES = [node("n1", [16 * GI] * 2, drained=(1,)), node("n2", [16 * GI] * 2)]
-SEEN = census(NODES, [pod("a", 4 * GI, on="n2", cards=(1,))])
+SEEN = snapshot(NODES, [pod("a", 4 * GI, on="n2", cards=(1,))]).nodes
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_what_is_so_already_is_not_written_again():
 
 def test_the_mark_of_a_card_that_is_gone_can_be_taken_off():
     gone = node("n3", [16 * GI], annotations={names.DRAINED: "GPU-gone-forever"})
-    target = find_card([gone], census([gone], []), "GPU-gone-forever")
+    target = find_card([gone], snapshot([gone], []).nodes, "GPU-gone-forever")
     assert target.card is None
     assert patch_for(target, drained=False) == {"metadata": {"annotations": {names.DRAINED: None}}}
     assert "not there any more" in Outcome(target, drained=False, changed=True).sentence

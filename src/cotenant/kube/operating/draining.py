@@ -18,8 +18,9 @@ from cotenant.kube.api.objects import Node
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NODES
 from cotenant.kube.nodes.gpus import drained_of, write_drained
-from cotenant.kube.operating.status.census import CardSeen, NodeSeen
 from cotenant.kube.operating.status.reading import read_all
+from cotenant.kube.operating.status.snapshot import share_json
+from cotenant.observe.view import GpuView, NodeView
 
 _SHORTEST_PART = len("GPU-") + 4
 _ATTEMPTS = 5
@@ -31,7 +32,7 @@ class Target:
 
     node: Node
     uuid: str
-    card: CardSeen | None
+    card: GpuView | None
     """None: it is gone, and only a mark is left of it."""
 
     def __str__(self) -> str:
@@ -56,10 +57,10 @@ class Outcome:
         card = self.target.card
         if card is None:
             return ", and is not there any more"
-        return f", but it is sick: {card.card.problem}" if card.card.problem is not None else ""
+        return f", but it is sick: {card.problem}" if card.problem is not None else ""
 
     def _who(self) -> str:
-        held = self.target.card.held if self.target.card else ()
+        held = self.target.card.shares if self.target.card else ()
         if not held:
             return "nobody is on it"
         who = ", ".join(f"{each} ({format_bytes(each.memory)})" for each in held)
@@ -69,14 +70,14 @@ class Outcome:
         return {
             "node": self.target.node.metadata.name,
             "uuid": self.target.uuid,
-            "index": self.target.card.card.index if self.target.card else None,
+            "index": self.target.card.gpu.index if self.target.card else None,
             "drained": self.drained,
             "changed": self.changed,
-            "pods": [each.to_json() for each in self.target.card.held] if self.target.card else [],
+            "pods": [share_json(each) for each in self.target.card.shares] if self.target.card else [],
         }
 
 
-def find_card(nodes: Sequence[Node], seen: Sequence[NodeSeen], asked: str, on: str | None = None) -> Target:
+def find_card(nodes: Sequence[Node], seen: Sequence[NodeView], asked: str, on: str | None = None) -> Target:
     """By UUID or the beginning of one, by `node/index`, or by an index on the node `on`."""
     name, slash, last = asked.rpartition("/")
     if slash and not name.startswith("MIG-GPU-"):  # the UUIDs of older MIG instances have slashes
@@ -87,10 +88,10 @@ def find_card(nodes: Sequence[Node], seen: Sequence[NodeSeen], asked: str, on: s
     if on is not None and on not in by_name:
         there = ", ".join(each.name for each in seen) or "none"
         raise BadInput(f"no node {on}: nodes with GPUs are {there}")
-    cards = [(each.node, card) for each in seen if on in {None, each.name} for card in each.cards]
+    cards = [(by_name[each.name], card) for each in seen if on in {None, each.name} for card in each.gpus]
     if asked.isascii() and asked.isdigit():
         return _by_index(cards, int(asked), on)
-    found = [Target(node, card.card.uuid, card) for node, card in cards if _names(asked, card.card.uuid)]
+    found = [Target(node, card.gpu.uuid, card) for node, card in cards if _names(asked, card.gpu.uuid)]
     if not found:  # of a card that is gone there may still be a mark
         found = [
             Target(node, uuid, None)
@@ -107,10 +108,10 @@ def _names(asked: str, uuid: str) -> bool:
     return uuid == asked or (len(asked) >= _SHORTEST_PART and uuid.startswith(asked))
 
 
-def _by_index(cards: Sequence[tuple[Node, CardSeen]], index: int, on: str | None) -> Target:
+def _by_index(cards: Sequence[tuple[Node, GpuView]], index: int, on: str | None) -> Target:
     if on is None:
         raise BadInput(f"GPU: {index} is the index of a card on every node: write NODE/{index}, or a UUID")
-    found = [Target(node, card.card.uuid, card) for node, card in cards if card.card.index == index]
+    found = [Target(node, card.gpu.uuid, card) for node, card in cards if card.gpu.index == index]
     return _only(found, str(index), on)
 
 
@@ -136,7 +137,7 @@ async def set_drained(client: Client, asked: str, on: str | None, *, drained: bo
     """Guarded by what was read: two people who drain two cards of a node at once drain both."""
     for attempt in range(_ATTEMPTS):
         seen = await read_all(client)
-        target = find_card(seen.nodes, seen.census, asked, on)
+        target = find_card(seen.nodes, seen.view.nodes, asked, on)
         patch = patch_for(target, drained=drained)
         if patch is None:
             return Outcome(target, drained, changed=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from cotenant.dialects import names
-from cotenant.dialects.pod_grant import PodGrant, read_grant
+from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant, read_grant
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Container, Pod
 from cotenant.kube.pods.containers import all_containers, in_start_order, pod_container
@@ -76,6 +76,14 @@ def grant_of(pod: Pod) -> PodGrant | None:
     if text is None or not pod.spec.node_name or is_mirror(pod) or has_ended(pod):
         return None
     return read_grant(text, pod.metadata.uid)
+
+
+def readable_grant(pod: Pod) -> PodGrant | None:
+    """Returns what it holds on its node's GPUs; None also if its grant is not valid."""
+    try:
+        return grant_of(pod)
+    except GrantUnreadable:
+        return None
 
 
 def has_ended(pod: Pod) -> bool:

@@ -4,8 +4,8 @@ from kube.operating.clusters import GI, node, pod
 
 from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.operating.status.census import census
 from cotenant.kube.operating.status.inspect_table import details, summary
+from cotenant.kube.operating.status.snapshot import snapshot
 
 MIB = 2**20
 IN_MIB = Dialects(aliyun=Aliyun(unit="MiB"))
@@ -34,12 +34,12 @@ def test_the_guides_cluster_gives_the_guides_table():
             ("i-2ze0gl97vw1", "i-2ze0gl97vw1", "i-2ze0gl97vw2", "i-2ze0gl97vw3", "i-2ze0gl97vw3")
         )
     ]
-    assert summary(census(nodes, pods)) == GUIDE
+    assert summary(snapshot(nodes, pods).nodes) == GUIDE
 
 
 def test_gib_is_shown_as_the_tool_prints_it_today():
     nodes = [node("cn-shanghai.192.168.0.4", [7 * GI, 7 * GI], address="192.168.0.4")]
-    assert summary(census(nodes, [])) == (
+    assert summary(snapshot(nodes, []).nodes) == (
         "NAME                     IPADDRESS    GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU Memory(GiB)\n"
         "cn-shanghai.192.168.0.4  192.168.0.4  0/7                    0/7                    0/14\n"
         + "-" * 69
@@ -53,7 +53,9 @@ def test_nodes_with_1_2_and_8_cards_stay_aligned():
         node("two-with-a-long-name", [80 * GI] * 2, address="10.0.0.22"),
         node("eight", [24 * GI] * 8, address="10.0.0.3"),
     ]
-    lines = summary(census(nodes, [pod("a", 10 * GI, on="two-with-a-long-name", cards=(1,))])).splitlines()
+    lines = summary(
+        snapshot(nodes, [pod("a", 10 * GI, on="two-with-a-long-name", cards=(1,))]).nodes
+    ).splitlines()
     head, rows = lines[0], lines[1:4]
     assert [row.split()[0] for row in rows] == ["eight", "one", "two-with-a-long-name"]
     for at in range(8):
@@ -65,14 +67,14 @@ def test_nodes_with_1_2_and_8_cards_stay_aligned():
 
 def test_only_nodes_with_cards_are_shown_and_ended_pods_hold_nothing():
     nodes = [node("with", [16 * GI]), node("without", [])]
-    text = summary(census(nodes, [pod("done", 4 * GI, on="with", phase="Succeeded")]))
+    text = summary(snapshot(nodes, [pod("done", 4 * GI, on="with", phase="Succeeded")]).nodes)
     assert "without" not in text
     assert text.endswith("0/16 (0%)\n")
 
 
 def test_a_card_that_is_full_shows_as_full_though_its_size_is_no_whole_number():
     nodes = [node("n", [7 * GI + 500 * MIB])]
-    assert "7/7" in summary(census(nodes, [pod("all", 7 * GI + 500 * MIB, on="n", whole=True)]))
+    assert "7/7" in summary(snapshot(nodes, [pod("all", 7 * GI + 500 * MIB, on="n", whole=True)]).nodes)
 
 
 def test_details_list_the_pods_of_each_card_as_the_tool_does():
@@ -81,7 +83,7 @@ def test_details_list_the_pods_of_each_card_as_the_tool_does():
         pod("tf-jupyter-954ffbbf8-lztc9", 3 * GI, on="node5", namespace="default"),
         pod("tf-jupyter2-69b6f97566-j4f4w", 3 * GI, on="node5", namespace="default"),
     ]
-    assert details(census(nodes, pods)) == (
+    assert details(snapshot(nodes, pods).nodes) == (
         "\n"
         "NAME:       node5\n"
         "IPADDRESS:  10.202.115.1\n"
@@ -100,7 +102,7 @@ def test_details_list_the_pods_of_each_card_as_the_tool_does():
 
 def test_sick_and_drained_cards_are_marked_in_details_only():
     nodes = [node("n", [16 * GI] * 2, problems={0: "XID 79: fell off the bus"}, drained=(1,))]
-    seen = census(nodes, [])
+    seen = snapshot(nodes, []).nodes
     assert "drained" not in summary(seen)
     text = details(seen)
     assert "GPU0 is sick and takes no new grant: XID 79: fell off the bus" in text
@@ -108,13 +110,13 @@ def test_sick_and_drained_cards_are_marked_in_details_only():
 
 
 def test_a_pod_over_two_cards_has_a_part_on_each():
-    text = details(census([node("n", [16 * GI] * 2)], [pod("both", 8 * GI, on="n", cards=(0, 1))]))
+    text = details(snapshot([node("n", [16 * GI] * 2)], [pod("both", 8 * GI, on="n", cards=(0, 1))]).nodes)
     assert "both         team       4                4" in text
 
 
 def test_of_one_namespace_only_its_pods_are_listed_and_all_are_counted():
     pods = [pod("a", 4 * GI, on="n", namespace="one"), pod("b", 4 * GI, on="n", namespace="two")]
-    text = details(census([node("n", [16 * GI])], pods), "one")
+    text = details(snapshot([node("n", [16 * GI])], pods).nodes, "one")
     assert "a " in text
     assert "two" not in text
     assert "8 (50%)" in text

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from cotenant.core.finding import ERROR, Finding, Kind
 from cotenant.dialects.nvidia import CARDS
-from cotenant.kube.operating.doctor.facts import Facts, ImagePod, capacity_of
+from cotenant.kube.operating.doctor.facts import Facts, ImagePod, amount_of
 from cotenant.kube.operating.doctor.remedies import delete_pod
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 
@@ -34,11 +34,11 @@ SECOND_PLUGIN = Kind(
 
 def by_capacity(facts: Facts) -> Iterator[Finding]:
     spoken = facts.installed.settings.dialects.resources
-    for seen in facts.census:
-        own = spoken.union(seen.told.resources)
-        shown = (name for name in seen.node.status.capacity if _OTHERS.match(name) and name not in own)
-        others = sorted(name for name in shown if capacity_of(seen.node, name))
-        if seen.cards and others:
+    for seen in facts.view.nodes:
+        own = spoken.union(seen.resources)
+        shown = (name for name in seen.capacity if _OTHERS.match(name) and name not in own)
+        others = sorted(name for name in shown if amount_of(seen.capacity, name))
+        if seen.gpus and others:
             serve = "dialects.nvidia.enabled" if others == [CARDS] else "the dialects in docs/moving.md"
             yield SECOND_PLUGIN.at(
                 f"node {seen.name}",
@@ -48,7 +48,7 @@ def by_capacity(facts: Facts) -> Iterator[Finding]:
 
 
 def by_image(facts: Facts) -> Iterator[Finding]:
-    ours = {seen.name for seen in facts.census if seen.cards}
+    ours = {seen.name for seen in facts.view.nodes if seen.gpus}
     for pod in facts.images:
         whose = _plugin(pod)
         if whose is None or pod.spec.node_name not in ours or pod.metadata.uid in facts.ended:

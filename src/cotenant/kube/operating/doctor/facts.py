@@ -13,9 +13,10 @@ import msgspec
 from cotenant.core.quantity import parse_quantity
 from cotenant.kube.api.objects import Generic, Lease, Meta, Node, Pod
 from cotenant.kube.operating.installed import Installed
-from cotenant.kube.operating.status.census import NodeSeen, census
+from cotenant.kube.operating.status.snapshot import snapshot
 from cotenant.kube.pods.demand import has_ended
 from cotenant.observe.state import AgentState, ServerState
+from cotenant.observe.view import View
 
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
@@ -103,8 +104,9 @@ class Facts:
         return any(each.startswith(f"{what}:") for each in self.unread)
 
     @cached_property
-    def census(self) -> tuple[NodeSeen, ...]:
-        return census(self.nodes, self.pods)
+    def view(self) -> View:
+        """The GPUs and who holds them, by what nodes and pods say of themselves."""
+        return snapshot(self.nodes, self.pods)
 
     def component(self, name: str) -> tuple[ImagePod, ...]:
         """Pods of one part of Cotenant: `server`, `agent`, `scheduler`."""
@@ -144,6 +146,6 @@ class Facts:
         )
 
 
-def capacity_of(node: Node, resource: str) -> int:
-    """How much of an extended resource the node has; 0 if that is missing or not valid."""
-    return int(parse_quantity(node.status.capacity.get(resource, "0")) or 0)
+def amount_of(capacity: Mapping[str, str], resource: str) -> int:
+    """How much of an extended resource a node's capacity has; 0 if that is missing or not valid."""
+    return int(parse_quantity(capacity.get(resource, "0")) or 0)

@@ -23,10 +23,11 @@ OUTSIDE = Kind("outside", WARNING, "that much less can be granted, and the GPU n
 
 def drained_gone(facts: Facts) -> Iterator[Finding]:
     """Only for nodes that report their GPUs: for others it is not known what is gone."""
-    for seen in facts.census:
-        if seen.trouble is not None or not seen.cards:
+    nodes = {node.metadata.name: node for node in facts.nodes}
+    for seen in facts.view.nodes:
+        if seen.trouble is not None or not seen.gpus:
             continue
-        for uuid in sorted(drained_of(seen.node) - {card.card.uuid for card in seen.cards}):
+        for uuid in sorted(drained_of(nodes[seen.name]) - {card.gpu.uuid for card in seen.gpus}):
             yield DRAINED_GONE.at(
                 f"{seen.name}/{uuid}",
                 f"{seen.name} has a drained mark for {uuid}, which is not there any more",
@@ -36,25 +37,25 @@ def drained_gone(facts: Facts) -> Iterator[Finding]:
 
 
 def sick(facts: Facts) -> Iterator[Finding]:
-    for card in (card for seen in facts.census for card in seen.cards):
-        if card.card.problem is not None:
+    for card in facts.view.gpus:
+        if card.problem is not None:
             yield SICK.at(
-                card.card.uuid,
-                f"{card} is not healthy: {card.card.problem}",
+                card.gpu.uuid,
+                f"{card} is not healthy: {card.problem}",
                 "read the driver's messages on the node (dmesg, NVRM); to keep the GPU out of service: "
-                f"cotenant drain {card.node}/{card.card.index}",
-                means=f"{SICK.means}; these pods hold it: {few([str(held) for held in card.held])}"
-                if card.held
+                f"cotenant drain {card.node}/{card.gpu.index}",
+                means=f"{SICK.means}; these pods hold it: {few([str(held) for held in card.shares])}"
+                if card.shares
                 else None,
             )
 
 
 def outside(facts: Facts) -> Iterator[Finding]:
-    for card in (card for seen in facts.census for card in seen.cards):
-        if card.card.outside:
+    for card in facts.view.gpus:
+        if card.outside:
             yield OUTSIDE.at(
-                card.card.uuid,
-                f"{format_bytes(card.card.outside)} of {card} are held by processes that no grant covers",
+                card.gpu.uuid,
+                f"{format_bytes(card.outside)} of {card} are held by processes that no grant covers",
                 f"run nvidia-smi on {card.node} to see these processes, and give them a grant or end them",
             )
 

@@ -13,9 +13,15 @@ from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import delete_pod
 from cotenant.kube.operating.doctor.subject import ClusterSubject
-from cotenant.kube.operating.status.census import readable_grant
 from cotenant.kube.pods.containers import all_containers
-from cotenant.kube.pods.demand import demand_of, grant_of, has_ended, holds_slot, is_mirror
+from cotenant.kube.pods.demand import (
+    demand_of,
+    grant_of,
+    has_ended,
+    holds_slot,
+    is_mirror,
+    readable_grant,
+)
 
 _ALL = 100
 """Percent."""
@@ -36,16 +42,16 @@ CARD_GONE = Kind("card-gone", ERROR, "its next container start fails")
 
 def over_granted(facts: Facts) -> Iterator[Finding]:
     pods = {pod.metadata.uid: pod for pod in facts.pods}
-    for card in (card for node in facts.census for card in node.cards):
-        shared = any(each.whole for each in card.held) and len(card.held) > 1
-        beyond = shared or card.granted > card.card.memory
+    for card in facts.view.gpus:
+        shared = any(each.whole for each in card.shares) and len(card.shares) > 1
+        beyond = shared or card.granted > card.gpu.memory
         if not beyond and card.compute <= _ALL:
             continue
-        who = ", ".join(f"{each} {format_bytes(each.memory)}" for each in card.held)
-        has, granted = format_bytes(card.card.memory), format_bytes(card.granted)
-        youngest = max((pods[each.uid] for each in card.held), key=_age)
+        who = ", ".join(f"{each} {format_bytes(each.memory)}" for each in card.shares)
+        has, granted = format_bytes(card.gpu.memory), format_bytes(card.granted)
+        youngest = max((pods[each.grant] for each in card.shares), key=_age)
         yield OVER_GRANTED.at(
-            card.card.uuid,
+            card.gpu.uuid,
             f"{card} has {has}, but {granted} are granted: {who}"
             if beyond
             else f"{card.compute}% of the compute of {card} is granted: {who}",
@@ -107,7 +113,9 @@ def _bound_without_grant(pod: Pod) -> Finding:
 
 def card_gone(facts: Facts) -> Iterator[Finding]:
     """Only on nodes whose report can be read: of the others nothing is known."""
-    cards = {node.name: {card.card.uuid for card in node.cards} for node in facts.census if not node.trouble}
+    cards = {
+        node.name: {card.gpu.uuid for card in node.gpus} for node in facts.view.nodes if not node.trouble
+    }
     for pod in facts.pods:
         grant, node = readable_grant(pod), pod.spec.node_name
         if grant is None or node not in cards:

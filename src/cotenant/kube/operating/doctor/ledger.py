@@ -19,7 +19,7 @@ from cotenant.kube.operating.doctor.gather import gather
 from cotenant.kube.operating.doctor.leadership import leads_surely
 from cotenant.kube.operating.doctor.remedies import FIX
 from cotenant.kube.operating.doctor.subject import ClusterSubject
-from cotenant.kube.operating.status.census import readable_grant
+from cotenant.kube.pods.demand import readable_grant
 from cotenant.observe.state import Charge
 
 DEPLOYMENT = "cotenant-server"

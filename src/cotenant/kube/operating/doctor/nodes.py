@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cotenant.core.finding import ERROR, Finding, Kind
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
-from cotenant.kube.operating.doctor.facts import Facts, capacity_of
+from cotenant.kube.operating.doctor.facts import Facts, amount_of
 from cotenant.kube.operating.doctor.remedies import look_at_agent
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 from cotenant.kube.pods.requests import requests_of_all
@@ -21,12 +21,12 @@ AGENT_MISSING = Kind("agent-missing", ERROR, "no GPU container starts there, and
 
 
 def annotation(facts: Facts) -> Iterator[Finding]:
-    for seen in facts.census:
+    for seen in facts.view.nodes:
         if seen.trouble is not None:
             yield _at(UNREADABLE, facts, seen.name, f"{seen.name}: {seen.trouble}")
     for node in facts.nodes:
         name = node.metadata.name
-        if names.GPUS not in node.metadata.annotations and capacity_of(node, names.GPU_MEMORY):
+        if names.GPUS not in node.metadata.annotations and amount_of(node.status.capacity, names.GPU_MEMORY):
             found = f"{name} has {names.GPU_MEMORY}, but does not report its GPUs"
             yield _at(UNTOLD, facts, name, found)
 
@@ -35,10 +35,10 @@ def capacity(facts: Facts) -> Iterator[Finding]:
     """Agents show more than their GPUs have if pods there request more: the kubelet must admit them again."""
     if facts.is_unread("pods"):
         return
-    for seen in facts.census:
-        size = sum(card.card.memory for card in seen.cards)
-        shown = capacity_of(seen.node, names.GPU_MEMORY)
-        if not seen.cards or size == shown or size < shown <= _requested(facts, seen.name):
+    for seen in facts.view.nodes:
+        size = sum(card.gpu.memory for card in seen.gpus)
+        shown = amount_of(seen.capacity, names.GPU_MEMORY)
+        if not seen.gpus or size == shown or size < shown <= _requested(facts, seen.name):
             continue
         of_gpus = f"its GPUs have {format_bytes(size)}"
         found = f"{seen.name}: {names.GPU_MEMORY} is {format_bytes(shown)}, but {of_gpus}"
@@ -51,7 +51,7 @@ def agents(facts: Facts) -> Iterator[Finding]:
     running = facts.component("agent")
     ready = {each.spec.node_name for each in running if each.metadata.uid in facts.ready}
     here = {each.spec.node_name: each.metadata.name for each in running}
-    for seen in facts.census:
+    for seen in facts.view.nodes:
         if seen.name not in ready:
             state = f"{here[seen.name]} is not ready" if seen.name in here else "no agent runs there"
             found = f"{seen.name} has GPUs, but no agent that is ready: {state}"

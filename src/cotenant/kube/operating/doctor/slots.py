@@ -9,7 +9,7 @@ from cotenant.core.units import format_bytes
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import delete_pod, look_at_agent
 from cotenant.kube.operating.doctor.subject import ClusterSubject
-from cotenant.kube.operating.status.census import readable_grant
+from cotenant.kube.pods.demand import readable_grant
 from cotenant.observe.state import SlotState
 
 AGENT_WAITS = Kind("agent-waits", ERROR, "GPU containers may not start there")

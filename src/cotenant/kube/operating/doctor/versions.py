@@ -16,7 +16,7 @@ VERSIONS_DIFFER = Kind("versions-differ", WARNING, "an upgrade is in progress, o
 def versions(facts: Facts) -> Iterator[Finding]:
     """Agents are compared with the servers; where no server is seen, with each other."""
     servers = facts.server_versions
-    agents = {seen.name: seen.told.agent for seen in facts.census if seen.told.agent}
+    agents = {seen.name: seen.agent for seen in facts.view.nodes if seen.agent}
     if len(servers) > 1:
         yield VERSIONS_DIFFER.at(
             "server",

@@ -8,7 +8,7 @@ from cotenant.core.finding import WARNING, Finding, Kind
 from cotenant.dialects import names
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.subject import ClusterSubject
-from cotenant.kube.operating.status.census import readable_grant
+from cotenant.kube.pods.demand import readable_grant
 
 _SEES_NONE = {"", "void", "none"}
 _DEVICES = "/dev/nvidia"
@@ -21,7 +21,7 @@ SEES_CARDS = Kind(
 
 
 def sees_cards(facts: Facts) -> Iterator[Finding]:
-    ours = {seen.name for seen in facts.census if seen.cards}
+    ours = {seen.name for seen in facts.view.nodes if seen.gpus}
     granted = {pod.metadata.uid for pod in facts.pods if readable_grant(pod) is not None}
     own = {pod.metadata.uid for pod in facts.own}
     for pod in facts.images:

@@ -15,8 +15,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.line.membership import is_in_line, rows_that_take_pods, waited, waiting
 from cotenant.kube.nodes.gpus import GpusUnreadable, gpus_of_node
-from cotenant.kube.operating.status.census import readable_grant
-from cotenant.kube.pods.demand import demand_of
+from cotenant.kube.pods.demand import demand_of, readable_grant
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
 from cotenant.kube.pods.unschedulable import is_unschedulable, may_be_bound
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger

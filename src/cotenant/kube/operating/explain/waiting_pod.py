@@ -17,14 +17,15 @@ from cotenant.kube.operating.explain.case import Case, duration
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.line_view import LineView, demands_of, view_line
 from cotenant.kube.operating.explain.openings import openings
-from cotenant.kube.operating.status.census import CardSeen, NodeSeen, census
 from cotenant.kube.operating.status.inspect_table import remarks
+from cotenant.kube.operating.status.snapshot import snapshot
 from cotenant.kube.pods.eligibility import Obstacle, obstacle
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.reasons import names_our_reason
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.waiting import behind
+from cotenant.observe.view import GpuView, NodeView
 
 MOST_NODES = 20
 """Nodes that are listed for people; JSON has them all."""
@@ -79,19 +80,19 @@ class NodeFinding:
 def explain_waiting(case: Case) -> Explanation:
     """Of a pod that no scheduler has bound, and that asks for GPU."""
     view = view_line(case.nodes, case.pods, case.settings, case.now, case.pod, case.placement)
-    return _Waiting(case, view, census(case.nodes, case.pods)).explanation()
+    return _Waiting(case, view, snapshot(case.nodes, case.pods).nodes).explanation()
 
 
 def explain_briefly(cases: Sequence[Case], view: LineView) -> list[Explanation]:
     """Of many who wait in the same cluster: the sentence of each, by one look at the cards."""
-    seen = census(cases[0].nodes, cases[0].pods) if cases else ()
+    seen = snapshot(cases[0].nodes, cases[0].pods).nodes if cases else ()
     return [_Waiting(case, view, seen).brief() for case in cases]
 
 
 class _Waiting:
-    def __init__(self, case: Case, view: LineView, seen: Sequence[NodeSeen]) -> None:
+    def __init__(self, case: Case, view: LineView, seen: Sequence[NodeView]) -> None:
         self.case, self.view = case, view
-        self.seen = [each for each in seen if each.cards]
+        self.seen = [each for each in seen if each.gpus]
         self.uid = case.pod.metadata.uid
         self.demands = demands_of(case.pod, case.settings.dialects)
         self.place = self.view.place(self.uid)
@@ -152,11 +153,12 @@ class _Waiting:
     def findings(self) -> tuple[NodeFinding, ...]:
         """Nodes with cards, by name."""
         verdicts = self._verdicts([each.name for each in self.seen])
+        nodes = {node.metadata.name: node for node in self.case.nodes}
         return tuple(
             NodeFinding(
-                each.node,
+                nodes[each.name],
                 verdict,
-                obstacle(self.case.placement, each.node),
+                obstacle(self.case.placement, nodes[each.name]),
                 partial(self._cards, each),
             )
             for each, verdict in zip(self.seen, verdicts, strict=True)
@@ -166,22 +168,24 @@ class _Waiting:
         found = scan(self.view.cluster, self.uid, self.demands, self.view.cluster.rows(names_))
         return [Verdict(each) for each in found.tolist()]
 
-    def _cards(self, node: NodeSeen) -> tuple[str, ...]:
-        return tuple(self._card(card) for card in node.cards)
+    def _cards(self, node: NodeView) -> tuple[str, ...]:
+        return tuple(self._card(card) for card in node.gpus)
 
-    def _card(self, card: CardSeen) -> str:
-        room = self.view.cluster.ledger(card.node).room_on(card.card.uuid)
-        parts = [f"GPU {card.card.index}: {_free(room)} of {format_bytes(card.card.memory)}"]
-        if card.held:
-            parts.append(", ".join(f"{each} {_amount(each.memory, whole=each.whole)}" for each in card.held))
-        if card.card.outside:
-            parts.append(f"{format_bytes(card.card.outside)} in use outside any grant")
+    def _card(self, card: GpuView) -> str:
+        room = self.view.cluster.ledger(card.node).room_on(card.gpu.uuid)
+        parts = [f"GPU {card.gpu.index}: {_free(room)} of {format_bytes(card.gpu.memory)}"]
+        if card.shares:
+            parts.append(
+                ", ".join(f"{each} {_amount(each.memory, whole=each.whole)}" for each in card.shares)
+            )
+        if card.outside:
+            parts.append(f"{format_bytes(card.outside)} in use outside any grant")
         parts += remarks(card)
-        holder = self.view.holder_of(card.node, card.card.uuid)
+        holder = self.view.holder_of(card.node, card.gpu.uuid)
         if holder is not None:
             parts.append("held for this pod" if holder == self.uid else f"held for {self.view.name(holder)}")
         if not all(demand.accepts(card.gpu) for demand in self.demands):
-            parts.append(f"{card.card.model}, not what is wished for")
+            parts.append(f"{card.gpu.model}, not what is wished for")
         return "; ".join(parts)
 
     def _hope(self, finding: NodeFinding) -> tuple[bool, int, str]:

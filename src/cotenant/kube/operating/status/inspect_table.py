@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from cotenant.core.errors import BadInput
 from cotenant.dialects.aliyun import COUNT, MEMORY
 from cotenant.dialects.quantity import parse_whole
-from cotenant.kube.api.objects import Node
-from cotenant.kube.operating.status.census import CardSeen, NodeSeen
+from cotenant.observe.view import GpuView, NodeView
 
 _GAP = 2
 _LONGEST_RULE = 120
@@ -39,32 +38,32 @@ MIB = Unit("MiB", 2**20, "GPU{}(Allocated MiB/Total MiB)", "GPU Memory", 40)
 GIB = Unit("GiB", 2**30, "GPU{}(Allocated/Total)", "GPU Memory(GiB)", 20)
 
 
-def unit_of(nodes: Sequence[NodeSeen]) -> Unit:
+def unit_of(nodes: Sequence[NodeView]) -> Unit:
     """GiB where no node counts in this dialect: it is that tool's default."""
     for seen in nodes:
-        memory, cards = (_shown(seen.node, name) for name in (MEMORY, COUNT))
+        memory, cards = (_shown(seen, name) for name in (MEMORY, COUNT))
         if memory and cards:
             return MIB if memory // cards > 100 else GIB
     return GIB
 
 
-def _shown(node: Node, resource: str) -> int:
+def _shown(node: NodeView, resource: str) -> int:
     try:
-        return parse_whole(node.status.capacity.get(resource, "0"), resource, "1")
+        return parse_whole(node.capacity.get(resource, "0"), resource, "1")
     except BadInput:
         return 0
 
 
-def summary(nodes: Sequence[NodeSeen]) -> str:
+def summary(nodes: Sequence[NodeView]) -> str:
     """One line a node."""
-    seen, unit = [each for each in nodes if each.cards], unit_of(nodes)
+    seen, unit = [each for each in nodes if each.gpus], unit_of(nodes)
     placed = [_columns(each) for each in seen]
     width = max((max(columns) + 1 for columns in placed), default=0)
     head = ["NAME", "IPADDRESS", *(unit.card.format(at) for at in range(width)), unit.node]
     rows = []
     for each, columns in zip(seen, placed, strict=True):
         cells = [_of(*_amounts((columns[at],), unit)) if at in columns else "0/0" for at in range(width)]
-        rows.append([each.name, each.address, *cells, _of(*_amounts(each.cards, unit))])
+        rows.append([each.name, each.address, *cells, _of(*_amounts(each.gpus, unit))])
     rule = sum(len(cell) + 1 for cell in rows[0]) + unit.beyond if rows else 0
     lines = [
         *aligned([head, *rows]),
@@ -75,13 +74,13 @@ def summary(nodes: Sequence[NodeSeen]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def details(nodes: Sequence[NodeSeen], namespace: str | None = None) -> str:
+def details(nodes: Sequence[NodeView], namespace: str | None = None) -> str:
     """The pods of each card; those of one namespace, if it is given, though all are counted."""
-    seen, unit = [each for each in nodes if each.cards], unit_of(nodes)
+    seen, unit = [each for each in nodes if each.gpus], unit_of(nodes)
     lines: list[str] = []
     rule = 0
     for each in seen:
-        used, total = _amounts(each.cards, unit)
+        used, total = _amounts(each.gpus, unit)
         rows = _pod_rows(each, unit, namespace)
         rule = rule or min(sum(len(cell) + 1 for row in rows for cell in row) + len(rows) + 10, _LONGEST_RULE)
         lines += ["", *aligned([["NAME:", each.name], ["IPADDRESS:", each.address]]), ""]
@@ -101,46 +100,47 @@ def details(nodes: Sequence[NodeSeen], namespace: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def remarks(card: CardSeen) -> list[str]:
+def remarks(card: GpuView) -> list[str]:
     """What is not as usual about a card."""
     found = []
-    if card.card.problem is not None:
-        found.append(f"is sick and takes no new grant: {card.card.problem}")
+    if card.problem is not None:
+        found.append(f"is sick and takes no new grant: {card.problem}")
     if card.drained:
         found.append("is drained and takes no new grant")
     return found
 
 
-def _pod_rows(seen: NodeSeen, unit: Unit, namespace: str | None) -> list[list[str]]:
+def _pod_rows(seen: NodeView, unit: Unit, namespace: str | None) -> list[list[str]]:
     columns = _columns(seen)
     pods = {
-        (held.namespace, held.pod, held.uid): held
-        for card in seen.cards
-        for held in card.held
+        (held.namespace, held.name, held.grant): held
+        for card in seen.gpus
+        for held in card.shares
         if namespace in {None, held.namespace}
     }
     rows = []
     for key in sorted(pods):
         by_card = {
-            at: sum(held.memory for held in card.held if held.uid == key[2]) for at, card in columns.items()
+            at: sum(held.memory for held in card.shares if held.grant == key[2])
+            for at, card in columns.items()
         }
         rows.append([key[1], key[0], *(str(-(-by_card[at] // unit.bytes)) for at in sorted(columns))])
     return rows
 
 
-def _columns(seen: NodeSeen) -> dict[int, CardSeen]:
+def _columns(seen: NodeView) -> dict[int, GpuView]:
     """The column of each card: its index, or its place where indexes are shared (MIG)."""
-    by_index = {card.card.index: card for card in seen.cards}
-    return by_index if len(by_index) == len(seen.cards) else dict(enumerate(seen.cards))
+    by_index = {card.gpu.index: card for card in seen.gpus}
+    return by_index if len(by_index) == len(seen.gpus) else dict(enumerate(seen.gpus))
 
 
-def _amounts(cards: Sequence[CardSeen], unit: Unit) -> tuple[int, int]:
+def _amounts(cards: Sequence[GpuView], unit: Unit) -> tuple[int, int]:
     """Allocated and total; a card that is full shows as full, though its size is no whole number of units."""
     used = total = 0
     for card in cards:
-        size = card.card.memory // unit.bytes
+        size = card.gpu.memory // unit.bytes
         taken = -(-card.granted // unit.bytes)
-        used += min(taken, size) if card.granted <= card.card.memory else taken
+        used += min(taken, size) if card.granted <= card.gpu.memory else taken
         total += size
     return used, total
 
@@ -149,8 +149,8 @@ def _of(used: int, total: int) -> str:
     return f"{used}/{total}"
 
 
-def _total(nodes: Sequence[NodeSeen], unit: Unit) -> str:
-    used, total = _amounts([card for each in nodes for card in each.cards], unit)
+def _total(nodes: Sequence[NodeView], unit: Unit) -> str:
+    used, total = _amounts([card for each in nodes for card in each.gpus], unit)
     return f"{used}/{total} ({_percent(used, total)}%)"
 
 

@@ -10,7 +10,8 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.api.watcher import Watcher
-from cotenant.kube.operating.status.census import NodeSeen, census
+from cotenant.kube.operating.status.snapshot import snapshot
+from cotenant.observe.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,8 @@ class Seen:
     pods: tuple[Pod, ...]
 
     @property
-    def census(self) -> tuple[NodeSeen, ...]:
-        return census(self.nodes, self.pods)
+    def view(self) -> View:
+        return snapshot(self.nodes, self.pods)
 
 
 async def read_all(client: Client) -> Seen:

@@ -1,0 +1,148 @@
+"""Gathers the view of a cluster from what nodes and pods say of themselves: their annotations.
+
+This is not the server's ledger but a second count of the same things. It needs no server, and where the two
+differ, something is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects import names
+from cotenant.dialects.pod_grant import PodGrant
+from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.nodes.gpus import NONE, GpusUnreadable, drained_of, read_gpus
+from cotenant.kube.pods.demand import readable_grant
+from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
+
+_OnGpu = dict[tuple[str, str], list[ShareView]]
+"""By node and UUID."""
+
+
+def snapshot(nodes: Iterable[Node], pods: Iterable[Pod]) -> View:
+    """Nodes by name; those that report no GPUs are left out. A grant that is not valid holds nothing here:
+    the doctor reports it.
+    """
+    grants: list[GrantView] = []
+    on_gpu: _OnGpu = {}
+    for pod in pods:
+        grant = readable_grant(pod)
+        if grant is not None:
+            meta, shares = pod.metadata, _shares(pod, grant)
+            grants.append(GrantView(meta.uid, meta.name, shares, meta.namespace))
+            for share in shares:
+                on_gpu.setdefault((pod.spec.node_name, share.uuid), []).append(share)
+    seen = (_node(node, on_gpu) for node in nodes if names.GPUS in node.metadata.annotations)
+    return View(tuple(sorted(seen, key=lambda each: each.name)), tuple(grants))
+
+
+def _shares(pod: Pod, grant: PodGrant) -> tuple[ShareView, ...]:
+    """One for each GPU: the containers of a pod may share one."""
+    meta = pod.metadata
+    found: dict[str, ShareView] = {}
+    for slot in grant.slots:
+        for share in slot.shares:
+            before = found.get(share.uuid)
+            compute = (share.compute or 0) + ((before.compute or 0) if before else 0)
+            found[share.uuid] = ShareView(
+                meta.uid,
+                meta.name,
+                share.uuid,
+                share.memory + (before.memory if before else 0),
+                compute or None,
+                share.whole or (before is not None and before.whole),
+                meta.namespace,
+            )
+    return tuple(found.values())
+
+
+def _node(node: Node, on_gpu: _OnGpu) -> NodeView:
+    trouble = None
+    try:
+        told = read_gpus(node.metadata.annotations.get(names.GPUS))
+    except GpusUnreadable as error:
+        told, trouble = NONE, str(error)
+    name, drained = node.metadata.name, drained_of(node)
+    gpus = [
+        GpuView(
+            card.gpu(drained=card.uuid in drained),
+            node=name,
+            problem=card.problem,
+            drained=card.uuid in drained,
+            outside=card.outside,
+            shares=tuple(sorted(on_gpu.get((name, card.uuid), ()), key=str)),
+        )
+        for card in told.cards
+    ]
+    return NodeView(
+        name,
+        tuple(sorted(gpus, key=lambda each: (each.gpu.index, each.gpu.uuid))),
+        address=next(
+            (each.address for each in node.status.addresses if each.type == "InternalIP"), "unknown"
+        ),
+        agent=told.agent,
+        enforcer=told.enforcer,
+        mps=told.mps,
+        resources=told.resources,
+        capacity=node.status.capacity,
+        trouble=trouble,
+    )
+
+
+def node_json(node: NodeView) -> dict[str, Any]:
+    """With the names that scripts read: they never change."""
+    return {
+        "name": node.name,
+        "address": node.address,
+        "agent": node.agent,
+        "enforcer": node.enforcer,
+        "mps": node.mps,
+        "trouble": node.trouble,
+        "memory": sum(each.gpu.memory for each in node.gpus),
+        "granted": sum(each.granted for each in node.gpus),
+        "gpus": [_gpu_json(each) for each in node.gpus],
+    }
+
+
+def _gpu_json(view: GpuView) -> dict[str, Any]:
+    return {
+        "index": view.gpu.index,
+        "uuid": view.gpu.uuid,
+        "model": view.gpu.model,
+        "memory": view.gpu.memory,
+        "granted": view.granted,
+        "outside": view.outside,
+        "problem": view.problem,
+        "drained": view.drained,
+        "pods": [share_json(share) for share in view.shares],
+    }
+
+
+def share_json(share: ShareView) -> dict[str, Any]:
+    return {
+        "namespace": share.namespace,
+        "pod": share.name,
+        "uid": share.grant,
+        "memory": share.memory,
+        "whole": share.whole,
+    }
+
+
+class NoSuchNode(CotenantError):
+    """There is no node of this name, or it has no GPUs."""
+
+
+def one_node(seen: Sequence[NodeView], name: str, nodes: Iterable[Node]) -> tuple[NodeView, ...]:
+    """The node of that name alone."""
+    found = tuple(each for each in seen if each.name == name and each.gpus)
+    if found:
+        return found
+    if all(node.metadata.name != name for node in nodes):
+        there = ", ".join(each.name for each in seen) or "none"
+        raise NoSuchNode(f"no node {name}: nodes with GPUs are {there}")
+    raise NoSuchNode(
+        f"node {name} shows no GPU: Cotenant's agent must run there: "
+        f"kubectl get pods -A -o wide --field-selector spec.nodeName={name}"
+    )
