@@ -163,7 +163,7 @@ def test_room_that_was_granted_twice_is_given_once(tenants: Tenants):
     )
     tenants.until_running("first")
     tenants.run("second", 0, 60 * GIB)
-    said = tenants.event("second", "do not fit beside what lives there")
+    said = tenants.event("second", "do not fit beside the slots there")
     assert f"{tenants.namespace}/first/main 60Gi" in said
     assert tenants.never_ran("second")
     tenants.api.delete(tenants.path("first"))

@@ -115,7 +115,7 @@ class Nvml:
                     pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
         except pynvml.NVMLError as error:
             self.close()
-            raise NoDriver(f"faults of the cards cannot be heard: NVML says {str(error)!r}") from None
+            raise NoDriver(f"XID events cannot be read: NVML says {str(error)!r}") from None
         return self._faults(events, timeout, uuids)
 
     def _faults(self, events: Any, timeout: float, uuids: Mapping[int | None, str]) -> Iterator[Fault]:
@@ -130,7 +130,7 @@ class Nvml:
             return
         except pynvml.NVMLError as error:
             self.close()
-            raise NoDriver(f"faults of the cards cannot be heard: NVML says {str(error)!r}") from None
+            raise NoDriver(f"XID events cannot be read: NVML says {str(error)!r}") from None
         finally:
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlEventSetFree(events)

@@ -1,4 +1,4 @@
-"""The program behind a command: where it is, and whether the shim can be loaded into it."""
+"""Finds the program of a command, and whether the shim can be loaded into it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _ELF_64 = b"\x7fELF\x02"
 _PT_INTERP = 3
 _SEGMENT = struct.Struct("<IIQQQQ16x")
 _DEEPEST_SCRIPT = 4
-"""As far as the kernel follows scripts that name scripts."""
+"""Scripts that name scripts: the kernel follows as many."""
 
 
 class Program(NamedTuple):
     path: str
     obstacle: str | None
-    """Why the shim cannot be loaded, in words to show; None if nothing is against it."""
+    """Why the shim cannot be loaded, in words for a person; None if it can."""
     preload: bool
     """Whether LD_PRELOAD may be set at all: musl's loader aborts at a library made for glibc."""
 
 
 def find(name: str, environ: Mapping[str, str]) -> Program:
-    """As a shell finds it."""
+    """Finds the program as a shell does."""
     path = _locate(name, environ)
     obstacle, preload = _obstacle(path, environ, _DEEPEST_SCRIPT)
     return Program(path, obstacle, preload)
@@ -93,7 +93,7 @@ def _of_script(head: bytes, environ: Mapping[str, str], depth: int) -> tuple[str
 
 
 def _interpreter(head: bytes, fd: int) -> str | None:
-    """The dynamic loader that the program names; None if it names none (static, also static-pie)."""
+    """Returns the dynamic loader that the program names; None for a static program (also static-pie)."""
     (offset,) = struct.unpack_from("<Q", head, 32)
     size, count = struct.unpack_from("<HH", head, 54)
     if size != _SEGMENT.size or offset >= 1 << 32:

@@ -114,7 +114,7 @@ FORGED = pod("web", GRANTED, uid="u-other").metadata.annotations["cotenant.dev/g
 @pytest.mark.parametrize(
     ("there", "said"),
     [
-        (None, "is not there any more"),
+        (None, "does not exist any more"),
         (pod("web"), "has no grant"),
         (pod("web", grant=FORGED), "of the pod with UID u-other"),
         (pod("web", grant="{}"), "version"),
@@ -164,8 +164,8 @@ async def test_room_that_was_granted_twice_is_given_once(starting, slots):
     with pytest.raises(StartRefused) as refused:
         await starting(api, record).start("slot-0000")
     assert str(refused.value) == (
-        f"pod default/web: 8Gi granted on GPU 0 ({A}) do not fit beside what lives there: default/db/main 10Gi; "
-        "the card has 16Gi. It is tried again"
+        f"pod default/web: 8Gi granted on GPU 0 ({A}) do not fit beside the slots there: default/db/main 10Gi; "
+        "the card has 16Gi. The kubelet will try again"
     )
     await starting(Api(pod("web", ("main", on(A, 6))), pod("db", uid="u-2")), record).start("slot-0000")
 

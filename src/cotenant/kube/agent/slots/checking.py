@@ -17,6 +17,7 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import SlotGrant, read_grant
 from cotenant.kube.agent.classic.pod_resources import Holder, Holders
 from cotenant.kube.agent.slots.node_slots import NodeSlot
+from cotenant.kube.agent.slots.owner import CONTAINER
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.pods.demand import has_ended, is_mirror
 
@@ -32,13 +33,13 @@ def holder_of(device: str, holders: Holders) -> Holder:
         raise StartRefused(f"{device}: the kubelet's pod-resources names no container that holds it")
     if len(found) > 1:
         raise StartRefused(
-            f"{device}: the kubelet's pod-resources names several holders, {', '.join(map(str, found))}; "
-            "it is tried again when one of them is gone"
+            f"{device}: the kubelet's pod-resources names several holders, {', '.join(map(str, found))}. "
+            "The kubelet will try again; it can start when only one of them is left"
         )
     if sum(each.count(found[0]) for each in holders.values()) > 1:
         raise StartRefused(
-            f"{found[0]}: the kubelet's pod-resources names it for several slots: there is another pod of "
-            f"that name, which goes, or it asks for more than one {names.GPU_SLOT}; it is tried again"
+            f"{found[0]}: the kubelet's pod-resources names it for several slots: another pod of that name "
+            f"is terminating, or it asks for more than one {names.GPU_SLOT}. The kubelet will try again"
         )
     return found[0]
 
@@ -48,13 +49,12 @@ def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
     name = f"pod {holder.namespace}/{holder.pod}"
     if is_mirror(pod):
         raise StartRefused(
-            f"{name} is a static pod, a file on the node: nothing was granted to it. Create it through "
-            "the API server"
+            f"{name} is a static pod, a file on the node, and has no grant. Create it through the API server"
         )
     if pod.spec.node_name != node:
         raise StartRefused(
-            f"{name} is bound to {pod.spec.node_name or 'no node'}, and this is {node}: a pod of that name "
-            "was created anew elsewhere"
+            f"{name} is bound to {pod.spec.node_name or 'no node'}, and this is {node}: another pod of that "
+            "name was created there"
         )
     if has_ended(pod):
         raise StartRefused(f"{name} has ended ({pod.status.phase}): its grant has ended with it")
@@ -70,10 +70,21 @@ def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
     if slot is None:
         holds = ", ".join(slot.container for slot in grant.slots)
         raise StartRefused(
-            f"{name}: container {holder.container!r} holds no slot of its grant, those that do: {holds}. "
-            f"Leave {names.GPU_SLOT} to Cotenant"
+            f"{name}: container {holder.container!r} holds no slot of its grant, the containers that do: "
+            f"{holds}. Leave {names.GPU_SLOT} to Cotenant"
         )
     return slot
+
+
+def is_containers(slot: NodeSlot) -> bool:
+    """Whether a container owns the slot. Slots of any other owner are removed by the part that made them."""
+    return slot.owner.kind == CONTAINER
+
+
+def is_listed(slot: NodeSlot, holders: Holders) -> bool:
+    """Whether the kubelet's record still gives the slot to its owner."""
+    owner = slot.owner
+    return Holder(owner.namespace, owner.name, owner.container) in holders.get(slot.key, ())
 
 
 class Shortage(NamedTuple):
@@ -87,8 +98,8 @@ class Shortage(NamedTuple):
         there = ", ".join(f"{slot.owner} {self._room_of(slot)}" for slot in self.others)
         asked = "the whole card" if self.share.whole else format_bytes(self.share.memory)
         return (
-            f"{asked} granted on {self.gpu} ({self.gpu.uuid}) do not fit beside what lives there: "
-            f"{there or 'nothing'}; the card has {format_bytes(self.gpu.memory)}"
+            f"{asked} granted on {self.gpu} ({self.gpu.uuid}) do not fit beside the slots there: "
+            f"{there or 'none'}; the card has {format_bytes(self.gpu.memory)}"
         )
 
     def _room_of(self, slot: NodeSlot) -> str:
@@ -107,8 +118,8 @@ def shortages(
         if gpu is None:
             here = ", ".join(sorted(cards)) or "none"
             raise StartRefused(
-                f"{share.uuid} was granted and is not on this node now (there are: {here}). Delete the pod, "
-                "and it is granted another"
+                f"{share.uuid} was granted and is not on this node now (there are: {here}). Delete the pod: "
+                "its replacement is granted another"
             )
         beside = tuple(slot for slot in present if slot.bytes_on(share.uuid) or slot.is_whole(share.uuid))
         if not _fits(share, gpu, beside):

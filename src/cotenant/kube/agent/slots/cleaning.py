@@ -6,8 +6,9 @@ import asyncio
 from dataclasses import dataclass
 
 from cotenant.core.errors import CotenantError
+from cotenant.kube.agent.slots.checking import is_containers, is_listed
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
-from cotenant.kube.agent.slots.starting import Reader, Record, has_gone, is_containers, is_listed
+from cotenant.kube.agent.slots.starting import Reader, Record, has_gone
 from cotenant.kube.logs import get_logger
 
 log = get_logger(__name__)

@@ -26,10 +26,12 @@ from cotenant.kube.agent.slots.checking import (
     StartRefused,
     granted_slot,
     holder_of,
+    is_containers,
+    is_listed,
     shortages,
 )
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots, SlotHeld
-from cotenant.kube.agent.slots.owner import CONTAINER, SlotOwner
+from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.api.errors import KubeError, NotFound
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NAMESPACES, PODS, Resource
@@ -106,10 +108,11 @@ class Starting:
         try:
             return await self.api.get(PODS, holder.pod, holder.namespace, within=_API)
         except NotFound:
-            raise StartRefused(f"pod {holder.namespace}/{holder.pod} is not there any more") from None
+            raise StartRefused(f"pod {holder.namespace}/{holder.pod} does not exist any more") from None
         except KubeError as error:
             raise StartRefused(
-                f"the grant of pod {holder.namespace}/{holder.pod} cannot be read: {error}. It is tried again"
+                f"the grant of pod {holder.namespace}/{holder.pod} cannot be read: {error}. "
+                "The kubelet will try again"
             ) from None
 
     async def _namespace_mode(self, namespace: str) -> Mode | None:
@@ -117,7 +120,7 @@ class Starting:
             found = await self.api.get(NAMESPACES, namespace, within=_API)
         except KubeError as error:
             raise StartRefused(
-                f"the labels of namespace {namespace} cannot be read: {error}. It is tried again"
+                f"the labels of namespace {namespace} cannot be read: {error}. The kubelet will try again"
             ) from None
         return read_mode(found.metadata.labels, f"namespace {namespace}: label")
 
@@ -126,7 +129,9 @@ class Starting:
         end, pause = self.clock() + _ENDING, _LOOK
         while (obstacle := await self._make_now(key, owner, shares, mode)) is not None:
             if self.clock() > end:
-                raise StartRefused(f"pod {owner.namespace}/{owner.name}: {obstacle}. It is tried again")
+                raise StartRefused(
+                    f"pod {owner.namespace}/{owner.name}: {obstacle}. The kubelet will try again"
+                )
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SELDOM)
 
@@ -188,14 +193,3 @@ async def has_gone(slot: NodeSlot, holders: Holders, api: Reader) -> bool:
     except (KubeError, ValueError):
         return False
     return pod.metadata.uid != owner.uid or has_ended(pod)
-
-
-def is_containers(slot: NodeSlot) -> bool:
-    """Whether a container owns the slot. Slots of any other owner are removed by the part that made them."""
-    return slot.owner.kind == CONTAINER
-
-
-def is_listed(slot: NodeSlot, holders: Holders) -> bool:
-    """Whether the kubelet's record still gives the slot to its owner."""
-    owner = slot.owner
-    return Holder(owner.namespace, owner.name, owner.container) in holders.get(slot.key, ())
