@@ -23,7 +23,6 @@ from cotenant.kube.binding.binder import Binder
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.events import EventRecorder
 from cotenant.kube.extender.deciding import Decider
-from cotenant.kube.extender.messages import BindArgs
 from cotenant.kube.line.evicting import Preempting
 from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.line.room_finder import RoomFinder
@@ -357,7 +356,7 @@ class World:
     async def bind(self, pod: str | Pod, node: str = "n1") -> None:
         pod = self.api.truth(pod) if isinstance(pod, str) else pod
         meta = pod.metadata
-        await self.binder.bind(BindArgs(meta.name, meta.namespace, meta.uid, node))
+        await self.binder.bind(meta.namespace, meta.name, meta.uid, node)
 
     async def settled(self) -> None:
         """Until no bind is in doubt."""

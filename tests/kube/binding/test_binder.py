@@ -28,7 +28,6 @@ from cotenant.dialects import names
 from cotenant.kube.api.election import NotLeading
 from cotenant.kube.api.errors import Forbidden, NotFound, ServerFailed, Unreachable
 from cotenant.kube.binding.binder import NotBound
-from cotenant.kube.extender.messages import BindArgs
 
 
 def test_a_bind_carries_the_grant():
@@ -277,7 +276,7 @@ def test_another_pod_of_that_name_is_not_bound():
         at = world()
         meta = at.api.truth("a").metadata
         with pytest.raises(NotBound, match="another"):
-            await at.binder.bind(BindArgs(meta.name, meta.namespace, "old", "n1"))
+            await at.binder.bind(meta.namespace, meta.name, "old", "n1")
         neither_bound_nor_charged(at)
 
     run(main())

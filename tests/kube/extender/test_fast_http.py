@@ -222,7 +222,7 @@ def test_a_bind_under_way_is_answered_before_the_end(monkeypatch):
     async def main(at: Served) -> None:
         begun, go_on = asyncio.Event(), asyncio.Event()
 
-        async def slow(_args: object) -> None:
+        async def slow(*_: str) -> None:
             begun.set()
             await go_on.wait()
 
@@ -248,7 +248,7 @@ def test_a_bind_that_does_not_end_is_cancelled(monkeypatch):
     async def main(at: Served) -> None:
         begun, ended = asyncio.Event(), asyncio.Event()
 
-        async def never(_args: object) -> None:
+        async def never(*_: str) -> None:
             begun.set()
             try:
                 await asyncio.sleep(3600)

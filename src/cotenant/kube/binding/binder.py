@@ -1,8 +1,8 @@
-"""Bind: decide the cards, charge them, then one Binding that carries the grant.
+"""Binds a pod: chooses its GPUs, charges the ledger, then posts one Binding that carries the grant.
 
 The charge comes first and is given back only when it is certain that the Binding did not and will not happen.
-An answer that was lost tells nothing, so the pod's resourceVersion is changed: a Binding that is still on its
-way is guarded by the old one and fails, and what is read after that is the outcome.
+A lost response says nothing about the outcome, so the pod's resourceVersion is changed: a Binding that is
+still on its way is guarded by the old one and fails, and what is read after that is the outcome.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import ClassVar, Protocol, runtime_checkable
 
+from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, NoRoom
 from cotenant.dialects.binding import bind_annotations
 from cotenant.dialects.registry import Dialects
@@ -24,8 +26,6 @@ from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.binding.fencing import fenced
 from cotenant.kube.binding.ledger_feed import LedgerFeed
-from cotenant.kube.extender.messages import BindArgs
-from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.pods.slots import PodDemand
@@ -34,66 +34,99 @@ from cotenant.kube.scheduling.placing import place_pod
 log = get_logger(__name__)
 
 WITHIN = 4.0
-"""Seconds for the Binding: so long the lease must hold when it is sent."""
+"""Seconds for one Binding; the lease must hold at least as long when it is sent."""
 TRIES = 3
-"""Of a Binding that meets a newer state of the pod: others write its status at the same time."""
+"""Binding attempts that meet a newer state of the pod: others write its status at the same time."""
 
 
 class NotBound(CotenantError):
-    """Told to kube-scheduler, which tries the pod again later."""
+    """The pod was not bound. kube-scheduler gets the message and tries the pod again later."""
+
+
+@runtime_checkable
+class Line(Protocol):
+    """The line, as far as binding changes it."""
+
+    def add(self, pod: Pod, demands: tuple[Demand, ...]) -> None:
+        """Puts a pod in line for which there is no room after all."""
+
+    def forget(self, uid: str) -> None:
+        """Takes a pod out of the line."""
+
+    def moved(self) -> None:
+        """Says that the ledger may have gained room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The pod to bind, and the node to bind it to."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"pod {self.namespace}/{self.name}"
 
 
 @dataclass
 class Binder:
     """Nothing is awaited between the decision and the charge, so no lock is needed."""
 
+    within: ClassVar[float] = WITHIN
+    """Seconds that one bind takes at most."""
+
     client: Client
     keeper: LedgerFeed
-    line: LineKeeper
+    line: Line
     dialects: Dialects
     must_lead: Callable[[float], None]
-    """Raises unless nobody else can lead for so many seconds."""
+    """Raises unless no other server can lead for this many seconds."""
     wall_ns: Callable[[], int] = time.time_ns
     random: Random = field(default_factory=Random, repr=False)
     bound: Callable[[PodDemand], None] = lambda _: None
-    """Told of every demand that was served."""
+    """Called with every demand that was served."""
     _doubts: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
-    async def bind(self, args: BindArgs) -> None:
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Returns when the pod is bound, and raises if it is not."""
+        target = Target(namespace, name, uid, node)
         self.must_lead(WITHIN)
-        if args.uid in self.keeper.under_way:
-            raise NotBound(f"pod {args.namespace}/{args.name} is being bound already")
-        self.keeper.under_way.add(args.uid)
+        if uid in self.keeper.under_way:
+            raise NotBound(f"{target} is being bound already")
+        self.keeper.under_way.add(uid)
         try:
-            await self._bind(args)
+            await self._bind(target)
         finally:
-            if args.uid not in self._doubts:
-                self.keeper.under_way.discard(args.uid)
+            if uid not in self._doubts:
+                self.keeper.under_way.discard(uid)
 
-    async def _bind(self, args: BindArgs) -> None:
-        pod = self.keeper.pods.get(args.uid)
+    async def _bind(self, target: Target) -> None:
+        pod = self.keeper.pods.get(target.uid)
         for _ in range(TRIES):
             if pod is None:
-                pod = await self._read(args)
-            if self._is_done(pod, args.node):
+                pod = await self._read(target)
+            if self._is_done(pod, target.node):
                 return
             try:
-                await self._post(pod, args.node)
+                await self._post(pod, target.node)
             except Conflict:
                 pod = None  # a newer state, or another pod of that name: read it
             else:
                 return
-        raise NotBound(f"pod {args.namespace}/{args.name} changes faster than it can be bound")
+        raise NotBound(f"{target} changes faster than it can be bound")
 
-    async def _read(self, args: BindArgs) -> Pod:
-        pod = await self.client.get(PODS, args.name, args.namespace, within=WITHIN)
-        if pod.metadata.uid != args.uid:
-            raise NotBound(f"pod {args.namespace}/{args.name} is another one by now")
+    async def _read(self, target: Target) -> Pod:
+        pod = await self.client.get(PODS, target.name, target.namespace, within=WITHIN)
+        if pod.metadata.uid != target.uid:
+            raise NotBound(f"{target} is another one by now")
         return pod
 
     def _is_done(self, pod: Pod, node: str) -> bool:
-        """Bound by an earlier try whose answer was lost; whatever else is not to be bound any more raises."""
+        """Reports whether an earlier attempt, whose response was lost, has bound it. Raises for a pod that
+        must not be bound any more.
+        """
         meta = pod.metadata
         if pod.spec.node_name:
             if self.keeper.load(pod) and pod.spec.node_name == node:
@@ -126,8 +159,8 @@ class Binder:
         self.bound(demand)
 
     def _charge(self, pod: Pod, node: str, demand: PodDemand) -> dict[str, str]:
-        """Checks again what filter promised: two pods may have been promised the same room. What the Binding
-        carries is written first: if that fails, nothing is charged.
+        """Checks again what filter promised: two pods may have been promised the same room. The annotations
+        of the Binding are made before the charge: if that fails, nothing is charged.
         """
         cluster, meta = self.keeper.cluster, pod.metadata
         cluster.release(meta.uid)
@@ -156,7 +189,7 @@ class Binder:
         self.keeper.under_way.discard(uid)
 
     async def _settle(self, pod: Pod) -> None:
-        """Until the outcome is known; if we do not lead any more it is for the next leader's list to tell."""
+        """Repeats until the outcome is known. If we do not lead any more, the next leader's list shows it."""
         meta, backoff = pod.metadata, Backoff(0.2, 5.0, self.random)
         while True:
             try:

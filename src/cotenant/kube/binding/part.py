@@ -1,4 +1,4 @@
-"""Keeps the cluster's ledger in memory, as a part of the server.
+"""Keeps the cluster's ledger in memory and binds pods, as two parts of the server.
 
 Every server feeds its ledger from the API server's watches. A term begins with lists that are newer than the
 lease, so that everything the leader before did is in the ledger before the first question is answered.
@@ -13,6 +13,7 @@ from typing import Any
 from cotenant.core.errors import BadInput
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.binding.binder import Binder, Line
 from cotenant.kube.binding.fencing import fence_all
 from cotenant.kube.binding.history import LONGEST, History
 from cotenant.kube.binding.ledger_feed import LedgerFeed
@@ -89,3 +90,21 @@ class Ledger(Part):
                 except BadInput:
                     continue
         self._history.learn()
+
+
+class Binding(Part):
+    """Shares the Binder."""
+
+    name = "binding"
+
+    def __init__(self, context: Context) -> None:
+        context.share(
+            Binder(
+                context.client,
+                context.use(LedgerFeed),
+                context.use(Line),  # type: ignore[type-abstract]
+                context.settings.dialects,
+                context.leading.must_lead,
+                bound=context.use(History).add,
+            )
+        )

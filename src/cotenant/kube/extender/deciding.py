@@ -1,9 +1,10 @@
-"""Filter, prioritize and preempt: questions to the ledger, answered without waiting for anything."""
+"""Answers filter, prioritize and preempt from the ledger in memory, without waiting for anything."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
@@ -11,33 +12,55 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
-from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.requests import fits_otherwise
+from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.ranking import scores
 from cotenant.kube.scheduling.reasons import REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.tenants import LEAVES
 from cotenant.kube.scheduling.victims import Candidate, victims
 
 BAD_DEMAND = "GPU demand that cannot be understood"
 BEING_BOUND = "the pod is being bound to another node"
 NEVER = frozenset({Verdict.NO_CARDS, Verdict.UNKNOWN_MODEL, Verdict.TOO_BIG})
-"""Evicting others does not help."""
+"""Verdicts where evicting others does not help."""
 _FITS = int(Verdict.FITS)
 _FAILED = {int(verdict): reason for verdict, reason in REASONS.items() if verdict not in NEVER}
 _NEVER = {int(verdict): REASONS[verdict] for verdict in NEVER}
 
 
+@runtime_checkable
+class Line(Protocol):
+    """The line, as far as answers to kube-scheduler depend on it and change it."""
+
+    def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows) -> None:
+        """Puts a pod in line that was refused on these nodes."""
+
+    def refuse(self, pod: Pod, why_: str) -> None:
+        """Reports that the pod can never be served."""
+
+    def is_pressing(self, uid: str) -> bool:
+        """Reports whether others are being evicted for the pod already."""
+
+    def behind(self, pod: Pod) -> tuple[str, ...]:
+        """Returns the UIDs of those who come after it in line."""
+
+    def leave_to_scheduler(self, uid: str) -> None:
+        """Notes that kube-scheduler evicts others for the pod."""
+
+
 @dataclass
 class Decider:
-    """Answers from the ledger as it is now; whoever gets no node is put in the line."""
+    """Answers from the ledger as it is now. A pod that gets no node is put in line."""
 
     cluster: ClusterLedger
     pods: Store[Pod]
     nodes: Store[Node]
     dialects: Dialects
-    line: LineKeeper
+    line: Line
     _asked: tuple[tuple[str, str], tuple[Demand, ...]] = (("", ""), ())
 
     def filter(self, args: messages.Args) -> bytes:
@@ -72,10 +95,10 @@ class Decider:
         return messages.prioritized(names, found.tolist())
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:
-        """Only nodes where evictions open the cards, each with exactly the victims that do. None while others
-        are being ended for it already.
+        """Keeps only nodes where evictions make room on the GPUs, each with the exact victims. Keeps
+        no node while others are being evicted for the pod already.
         """
-        if args.pod.metadata.uid in self.line.pressing:
+        if self.line.is_pressing(args.pod.metadata.uid):
             return messages.preempted({})
         demands = self._demands(args.pod)
         proposed = args.proposed()
@@ -108,7 +131,7 @@ class Decider:
     def _victims(
         self, pod: Pod, demands: Sequence[Demand], name: str, proposed: Sequence[str], there: Sequence[Pod]
     ) -> tuple[str, ...]:
-        """None if nothing helps, and none where room comes by itself: kube-scheduler wants at least one."""
+        """Returns UIDs; empty if nothing helps or room comes by itself: kube-scheduler wants at least one."""
         charged = [self.pods.get(uid) for uid in self.cluster.pods_on(name)]
         lower = [each for each in charged if each is not None and each.spec.priority < pod.spec.priority]
         candidates, behind = [_candidate(each) for each in lower], self.line.behind(pod)
@@ -129,14 +152,9 @@ class Decider:
 
 
 def _candidate(pod: Pod) -> Candidate:
-    """A pod that is leaving already costs nothing: it sorts before all others."""
+    """Makes a candidate. A pod that terminates already costs nothing: it sorts before all others."""
     leaving = pod.metadata.deletion_timestamp is not None
-    created = pod.metadata.creation_timestamp
-    return Candidate(
-        pod.metadata.uid,
-        -(2**31) if leaving else pod.spec.priority,
-        created.timestamp() if created else 0.0,
-    )
+    return Candidate(pod.metadata.uid, LEAVES if leaving else pod.spec.priority, created_at(pod, 0.0))
 
 
 def _sorted_out(

@@ -12,17 +12,13 @@ from cotenant.core.errors import CotenantError
 from cotenant.kube.api.backoff import Backoff
 from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.resources import NODES, PODS
-from cotenant.kube.binding.binder import WITHIN, Binder
-from cotenant.kube.binding.history import History
-from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.certificates.keeper import CertificateKeeper
 from cotenant.kube.extender.address import own_address
-from cotenant.kube.extender.deciding import Decider
+from cotenant.kube.extender.deciding import Decider, Line
 from cotenant.kube.extender.endpoint import publish
 from cotenant.kube.extender.fast_http import FastHttp
-from cotenant.kube.extender.serving import LARGEST_BODY, Extender
+from cotenant.kube.extender.serving import LARGEST_BODY, Binder, Extender
 from cotenant.kube.extender.settings import ExtenderSettings
-from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.part import Context, Part
 from cotenant.kube.request_errors import server_log
@@ -41,18 +37,12 @@ class Scheduler(Part):
     section = ("extender", ExtenderSettings)
 
     def __init__(self, context: Context) -> None:
-        settings, cluster, line = context.settings, context.use(ClusterLedger), context.use(LineKeeper)
+        settings, cluster = context.settings, context.use(ClusterLedger)
         pods, nodes = context.informers[PODS].store, context.informers[NODES].store
-        binder = Binder(
-            context.client,
-            context.use(LedgerFeed),
-            line,
-            settings.dialects,
-            context.leading.must_lead,
-            bound=context.use(History).add,
-        )
+        line = context.use(Line)  # type: ignore[type-abstract]
         decider = Decider(cluster, pods, nodes, settings.dialects, line)
-        self._extender = Extender(decider, binder, context.leading.not_serving, context.registry)
+        self._binder = context.use(Binder)  # type: ignore[type-abstract]
+        self._extender = Extender(decider, self._binder, context.leading.not_serving, context.registry)
         self._certificates = context.use(CertificateKeeper)
         self._address = settings.server.address or None
         self._port = context.section(ExtenderSettings).port
@@ -77,7 +67,7 @@ class Scheduler(Part):
             raise CotenantError(f"port {self._port}: it cannot be listened on: {error.strerror}") from None
         finally:
             self._listens = False
-            await front.close(WITHIN)
+            await front.close(self._binder.within)
             await others.cleanup()
 
     def ready(self) -> str | None:

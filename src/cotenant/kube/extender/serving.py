@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from aiohttp import web
 
 from cotenant.core.errors import BadInput, CotenantError
-from cotenant.kube.binding.binder import Binder
 from cotenant.kube.extender import messages
 from cotenant.kube.extender.deciding import Decider
 from cotenant.kube.extender.fast_http import Answer, Verb
@@ -26,6 +26,18 @@ LARGEST_BODY = 64 * 2**20
 
 PREFIXES = ("", "/gpushare-scheduler")
 """gpushare's own extender is configured with the second."""
+
+
+@runtime_checkable
+class Binder(Protocol):
+    """Binds pods."""
+
+    @property
+    def within(self) -> float:
+        """Seconds that one bind takes at most."""
+
+    async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Returns when the pod is bound, and raises if it is not."""
 
 
 @dataclass
@@ -85,7 +97,7 @@ class Extender:
 
     async def _bound(self, args: messages.BindArgs) -> bytes:
         try:
-            await self.binder.bind(args)
+            await self.binder.bind(args.namespace, args.name, args.uid, args.node)
         except CotenantError as error:
             return messages.bound(str(error))
         return messages.bound()

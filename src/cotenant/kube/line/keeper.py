@@ -157,6 +157,10 @@ class LineKeeper:
         self.cluster.hold(uid, node, cards)
         self.pressing[uid] = self.cluster.holds()[uid]
 
+    def is_pressing(self, uid: str) -> bool:
+        """Reports whether others are being evicted for the pod already."""
+        return uid in self.pressing
+
     def still_presses(self, uid: str) -> bool:
         """Whether the cards are held for it: they are not once somebody ahead of it has taken them."""
         return uid in self.pressing and self.cluster.holds().get(uid) == self.pressing[uid]

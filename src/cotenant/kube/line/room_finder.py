@@ -14,6 +14,7 @@ from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
 from cotenant.kube.line.keeper import LineKeeper, Place
 from cotenant.kube.pods.requests import fits_otherwise
+from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import rows_of
 from cotenant.kube.scheduling.matrix import Rows
@@ -102,8 +103,7 @@ class RoomFinder:
 
     def _started(self, uid: str) -> float:
         pod = self.pods.get(uid)
-        created = pod.metadata.creation_timestamp if pod is not None else None
-        return created.timestamp() if created else 0.0
+        return 0.0 if pod is None else created_at(pod, 0.0)
 
     def _best(self, pod: Pod, found: Sequence[Opening]) -> Opening | None:
         """The cheapest on a node that the pod fits as it is by all that is summed up there. Where it does

@@ -65,11 +65,14 @@ class Context:
         return kept
 
     def use(self, kind: type[S]) -> S:
-        """Returns what an earlier part of the list shares."""
-        try:
-            return cast("S", self._shared[kind])
-        except KeyError:
-            raise LookupError(f"{kind.__name__}: no earlier part of the list shares it") from None
+        """Returns what an earlier part of the list shares: an object of this class, or one that has the
+        methods of this Protocol. So a part declares what it needs of another, and imports nothing of it.
+        """
+        found = [kept for type_, kept in self._shared.items() if type_ is kind or isinstance(kept, kind)]
+        if len(found) != 1:
+            several = "several parts share one" if found else "no earlier part of the list shares it"
+            raise LookupError(f"{kind.__name__}: {several}")
+        return cast("S", found[0])
 
     def section(self, kind: type[S]) -> S:
         """Returns a part's own section of the settings."""
