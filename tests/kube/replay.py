@@ -4,16 +4,48 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from aiohttp import web
+from kube.connect_proxy import proxying
 
 from cotenant.kube.api.auth.access import Access
+from cotenant.kube.api.auth.credential_file import CredentialFile
+from cotenant.kube.api.auth.proxy import proxy_from_url
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.connection import ConnectionSettings
+from cotenant.kube.certificates import certificates
+from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.live_context import server_context
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 QUICK = ConnectionSettings(connect=1.0, request=3.0, first_pause=0.01, longest_pause=0.05)
+DIRECT, PROXIED = "direct", "proxied"
+route = DIRECT
+"""How clients reach the server: in plain HTTP, or in TLS through a proxy."""
+
+
+@cache
+def loopback_certificate() -> tuple[bytes, KeyPair]:
+    """An authority, and a certificate for 127.0.0.1 that it has signed."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    authority = certificates.new_authority(now, day)
+    return authority.certificate, certificates.issue_serving(authority, ["127.0.0.1"], now, day)
+
+
+@asynccontextmanager
+async def access_to(port: int):
+    if route == DIRECT:
+        yield Access(f"http://127.0.0.1:{port}")
+        return
+    async with proxying() as proxy:
+        yield Access(
+            f"https://127.0.0.1:{port}",
+            authority=CredentialFile("authority", data=loopback_certificate()[0]),
+            proxy=proxy_from_url(f"http://127.0.0.1:{proxy.port}", "proxy-url"),
+        )
 
 
 @dataclass
@@ -35,7 +67,11 @@ class Replay:
 
     answers: list[Answer]
     seen: list[Seen] = field(default_factory=list)
-    url: str = ""
+    access: Access = field(default_factory=lambda: Access(""))
+
+    @property
+    def url(self) -> str:
+        return self.access.server
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
@@ -51,18 +87,20 @@ async def replaying(*answers: Answer, port=0):
     app.router.add_route("*", "/{path:.*}", replay.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
+    tls = None if route == DIRECT else server_context(loopback_certificate()[1])
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
     await site.start()
-    replay.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
-        yield replay
+        async with access_to(runner.addresses[0][1]) as access:
+            replay.access = access
+            yield replay
     finally:
         await runner.cleanup()
 
 
 @asynccontextmanager
 async def client_of(replay: Replay, **access):
-    async with Client(Access(replay.url, **access), QUICK) as client:
+    async with Client(replace(replay.access, **access), QUICK) as client:
         yield client
 
 

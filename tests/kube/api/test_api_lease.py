@@ -18,7 +18,7 @@ from kube.apiserver import end_with_the_tests
 from cotenant.kube.api.resources import LEASES
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(180)]
-PROGRAM = Path(__file__).with_name("candidate.py")
+PROGRAM = Path(__file__).parents[1] / "candidate.py"
 
 
 class Candidate:

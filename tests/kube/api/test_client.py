@@ -11,9 +11,8 @@ import traceback
 import msgspec
 import pytest
 from aiohttp import web
-from kube.replay import QUICK, client_of, fails, hangs_up, listing, pod, replaying, says, waits
+from kube.replay import QUICK, access_to, client_of, fails, hangs_up, listing, pod, replaying, says, waits
 
-from cotenant.kube.api.auth.access import Access
 from cotenant.kube.api.auth.credential_file import CredentialFile
 from cotenant.kube.api.auth.credentials import StoredCredentials
 from cotenant.kube.api.client import Client, Selection
@@ -35,7 +34,7 @@ from cotenant.kube.api.errors import (
 from cotenant.kube.api.patches import Guard, pointer
 from cotenant.kube.api.resources import LEASES, NODES, PODS
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("route")]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def unused_port():
 
 async def test_a_write_waits_for_a_server_that_is_not_there_yet():
     port = unused_port()
-    async with Client(Access(f"http://127.0.0.1:{port}"), QUICK) as client:
+    async with access_to(port) as access, Client(access, QUICK) as client:
         creating = asyncio.create_task(client.create(PODS, pod("a", 1), "web", within=5))
         await asyncio.sleep(0.2)
         async with replaying(says(pod("a", 1)), port=port) as server:
@@ -127,18 +126,29 @@ async def test_a_write_waits_for_a_server_that_is_not_there_yet():
 
 async def test_a_write_to_a_server_that_never_comes_did_surely_not_happen():
     port = unused_port()
-    async with Client(Access(f"http://127.0.0.1:{port}"), QUICK) as client:
+    async with access_to(port) as access, Client(access, QUICK) as client:
         with pytest.raises(Unreachable) as caught:
             await client.create(PODS, pod("a", 1), "web", within=0.3)
     assert not caught.value.uncertain
-    assert (
-        str(caught.value) == f"create pods web/a: no answer from http://127.0.0.1:{port}: Connection refused"
-    )
+    if access.proxy is None:
+        expected = f"http://127.0.0.1:{port}: Connection refused"
+    else:
+        expected = (
+            f"https://127.0.0.1:{port} through proxy {access.proxy.url}: CONNECT was refused: 502 Bad Gateway"
+        )
+    assert str(caught.value) == f"create pods web/a: no answer from {expected}"
 
 
 async def test_a_server_without_tls_is_named_as_such():
-    async with replaying(says(pod("a", 1))) as server:
-        access = Access(server.url.replace("http:", "https:"), verify=False)
+    async def plain(reader, writer):
+        await reader.read(100)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, access_to(port) as access:
+        access = dataclasses.replace(access, server=f"https://127.0.0.1:{port}", verify=False)
         async with Client(access, QUICK) as client:
             with pytest.raises(Unreachable, match="no TLS: ") as caught:
                 await client.bind("a", "web", "n1", guard=Guard())
@@ -149,7 +159,7 @@ async def test_waiting_for_a_connection_is_part_of_the_calls_time():
     """After it nothing may be sent: a Binding would come when somebody else may lead."""
     one = dataclasses.replace(QUICK, connections=1)
     answers = waits(0.4, says(pod("a", 1))), waits(5, says({}))
-    async with replaying(*answers) as server, Client(Access(server.url), one) as client:
+    async with replaying(*answers) as server, Client(server.access, one) as client:
         first = asyncio.create_task(client.get(PODS, "a", "web"))
         await asyncio.sleep(0.05)
         with pytest.raises(Unreachable, match="no connection in time") as caught:
@@ -383,7 +393,7 @@ async def test_many_calls_at_once_share_few_connections():
         peers.add(request.transport.get_extra_info("peername"))
         return await waits(0.01, says(pod("a", 1)))(request)
 
-    async with replaying(answer) as server, Client(Access(server.url), few) as client:
+    async with replaying(answer) as server, Client(server.access, few) as client:
         await asyncio.gather(*(client.get(PODS, "a", "web") for _ in range(40)))
     assert len(peers) <= 4
 

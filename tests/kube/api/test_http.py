@@ -1,15 +1,24 @@
-"""Whatever a server does, an answer is whole or Broken, and no connection is used that should not be."""
+"""Whatever a server does, both transports return a complete response or BrokenExchange, and use no connection
+that they should not use.
+"""
 
 import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from kube.connect_proxy import proxying
+from kube.replay import DIRECT, PROXIED, loopback_certificate
 
-from cotenant.kube.api.http import Broken, HttpConnection, HttpPool
+from cotenant.kube.api.auth.proxy import Proxy
+from cotenant.kube.api.auth.tls import client_context
+from cotenant.kube.api.http.direct import DirectTransport
+from cotenant.kube.api.http.proxied import ProxiedTransport
+from cotenant.kube.api.http.request import BrokenExchange, Request
+from cotenant.kube.certificates.live_context import server_context
 
 pytestmark = pytest.mark.asyncio
 
-ASKED = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = Request("GET", "/", ())
 HELLO = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 
 
@@ -40,32 +49,49 @@ class Peer:
             writer.close()
 
 
-@asynccontextmanager
-async def wire_to(peer: Peer, **settings):
-    server = await asyncio.start_server(peer.handle, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    wire = HttpPool("127.0.0.1", port, None, **{"within": 1.0, "idle": 30.0, "most": 4, **settings})
+@pytest.fixture(params=[DIRECT, PROXIED])
+def transport_to(request):
+    """Opens a transport to a peer: straight, in plain HTTP, or through a proxy, in TLS."""
+
+    @asynccontextmanager
+    async def opened(peer: Peer, **settings):
+        how = {"connect_seconds": 1.0, "idle_seconds": 30.0, "max_connections": 4, **settings}
+        authority, pair = loopback_certificate()
+        tls = None if request.param == DIRECT else server_context(pair)
+        server = await asyncio.start_server(peer.handle, "127.0.0.1", 0, ssl=tls)
+        port = server.sockets[0].getsockname()[1]
+        async with proxying() as proxy:
+            if request.param == DIRECT:
+                transport = DirectTransport("127.0.0.1", port, None, host_header="x", **how)
+            else:
+                context = client_context(authority, verify=True, certificate=b"", key=b"")
+                transport = ProxiedTransport(
+                    f"https://127.0.0.1:{port}",
+                    (context, "127.0.0.1"),
+                    Proxy(f"http://127.0.0.1:{proxy.port}"),
+                    **how,
+                )
+            try:
+                yield transport
+            finally:
+                await transport.close()
+                server.close()
+                if peer.tasks:
+                    await asyncio.wait(peer.tasks)
+
+    return opened
+
+
+def soon(seconds: float = 1.0) -> float:
+    return asyncio.get_running_loop().time() + seconds
+
+
+async def exchange(transport, limit: int | None = None):
+    response = await transport.send(REQUEST, soon())
     try:
-        yield wire
+        return response.status, await response.read(soon(), limit)
     finally:
-        await wire.close()
-        server.close()
-        if peer.tasks:
-            await asyncio.wait(peer.tasks)
-
-
-async def link_of(wire: HttpPool, within: float = 1.0) -> HttpConnection:
-    return await wire.link(asyncio.get_running_loop().time() + within)
-
-
-async def asked(wire: HttpPool, most: int | None = None):
-    link = await link_of(wire)
-    try:
-        link.ask(ASKED)
-        await link.begun()
-        return link.status, await link.whole(most)
-    finally:
-        wire.done(link)
+        response.release()
 
 
 @pytest.mark.parametrize(
@@ -84,20 +110,20 @@ async def asked(wire: HttpPool, most: int | None = None):
     ],
 )
 @pytest.mark.parametrize("apart", [False, True])
-async def test_an_answer_is_read_in_whole_however_it_is_cut(answer, body, apart):
+async def test_an_answer_is_read_in_whole_however_it_is_cut(transport_to, answer, body, apart):
     peer = Peer(*([bytes([byte]) for byte in answer] if apart else [answer]))
-    async with wire_to(peer) as wire:
+    async with transport_to(peer) as transport:
         for _ in range(3):
-            _, found = await asked(wire)
+            _, found = await exchange(transport)
             assert found == body
     assert peer.connections == 1
 
 
-async def test_an_answer_without_a_length_ends_with_the_connection():
+async def test_an_answer_without_a_length_ends_with_the_connection(transport_to):
     peer = Peer(b"HTTP/1.1 200 OK\r\n\r\nhel", b"lo", keep=False)
-    async with wire_to(peer) as wire:
-        assert await asked(wire) == (200, b"hello")
-        assert await asked(wire) == (200, b"hello")
+    async with transport_to(peer) as transport:
+        assert await exchange(transport) == (200, b"hello")
+        assert await exchange(transport) == (200, b"hello")
     assert peer.connections == 2
 
 
@@ -115,58 +141,58 @@ async def test_an_answer_without_a_length_ends_with_the_connection():
         [b"\x15\x03\x01\x00\x02\x02\x46"],
     ],
 )
-async def test_what_is_cut_off_or_no_http_is_never_taken_for_an_answer(pieces):
-    async with wire_to(Peer(*pieces, keep=False)) as wire:
+async def test_what_is_cut_off_or_no_http_is_never_taken_for_an_answer(transport_to, pieces):
+    async with transport_to(Peer(*pieces, keep=False)) as transport:
         for _ in range(2):
-            with pytest.raises(Broken):
-                await asked(wire)
+            with pytest.raises(BrokenExchange):
+                await exchange(transport)
 
 
-async def test_a_server_that_wants_no_more_gets_a_new_connection():
+async def test_a_server_that_wants_no_more_gets_a_new_connection(transport_to):
     peer = Peer(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
-    async with wire_to(peer) as wire:
+    async with transport_to(peer) as transport:
         for _ in range(3):
-            assert await asked(wire) == (200, b"hi")
+            assert await exchange(transport) == (200, b"hi")
     assert peer.connections == 3
 
 
-async def test_what_comes_unasked_ends_the_connection_and_is_no_answer():
+async def test_what_comes_unasked_ends_the_connection_and_is_no_answer(transport_to):
     """Such as a second answer, which the next request would take for its own."""
     peer = Peer(HELLO, b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother", pause=0.05)
-    async with wire_to(peer) as wire:
-        assert await asked(wire) == (200, b"hello")
+    async with transport_to(peer) as transport:
+        assert await exchange(transport) == (200, b"hello")
         await asyncio.sleep(0.1)
-        assert await asked(wire) == (200, b"hello")
+        assert await exchange(transport) == (200, b"hello")
     assert peer.connections == 2
 
 
-async def test_two_answers_in_one_piece_are_no_answer_to_the_next():
+async def test_two_answers_in_one_piece_are_no_answer_to_the_next(transport_to):
     peer = Peer(HELLO + b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nother")
-    async with wire_to(peer) as wire:
+    async with transport_to(peer) as transport:
         for _ in range(3):
-            assert await asked(wire) == (200, b"hello")
+            assert await exchange(transport) == (200, b"hello")
 
 
-async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used():
+async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used(transport_to):
     peer = Peer(HELLO, keep=False)
-    async with wire_to(peer) as wire:
+    async with transport_to(peer) as transport:
         for _ in range(3):
-            assert await asked(wire) == (200, b"hello")
+            assert await exchange(transport) == (200, b"hello")
             await asyncio.sleep(0.02)
     assert peer.connections == 3
 
 
-async def test_a_long_body_is_read_in_whole_or_as_far_as_it_is_wanted():
+async def test_a_long_body_is_read_in_whole_or_as_far_as_it_is_wanted(transport_to):
     body = bytes(range(256)) * 40_000
     peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body), body)
-    async with wire_to(peer) as wire:
-        assert await asked(wire) == (200, body)
-        assert await asked(wire, 1000) == (200, body[:1000])
-        assert await asked(wire) == (200, body)
+    async with transport_to(peer) as transport:
+        assert await exchange(transport) == (200, body)
+        assert await exchange(transport, 1000) == (200, body[:1000])
+        assert await exchange(transport) == (200, body)
     assert peer.connections == 2  # the second was not read to its end
 
 
-async def test_a_server_that_is_faster_than_its_reader_waits():
+async def test_a_server_that_is_faster_than_its_reader_waits(transport_to):
     sent = 0
 
     async def endless(_reader, writer):
@@ -182,63 +208,61 @@ async def test_a_server_that_is_faster_than_its_reader_waits():
 
     peer = Peer()
     peer.handle = endless
-    async with wire_to(peer) as wire:
-        link = await link_of(wire)
-        link.ask(ASKED)
-        await link.begun()
+    async with transport_to(peer) as transport:
+        response = await transport.send(REQUEST, soon())
         await asyncio.sleep(0.3)
         before = sent
         assert before < 30 * 2**20
         await asyncio.sleep(0.2)
         assert sent == before
         while sent == before:
-            assert await link.piece()
+            assert await response.chunk()
             await asyncio.sleep(0)
-        wire.done(link)
+        response.release()
 
 
-async def test_no_more_connections_than_allowed_and_whoever_gives_up_leaves_no_trace():
+async def test_no_more_connections_than_allowed_and_whoever_gives_up_leaves_no_trace(transport_to):
     peer = Peer(b"", HELLO, pause=0.05)
-    async with wire_to(peer, most=2) as wire:
-        calls = [asyncio.create_task(asked(wire)) for _ in range(10)]
+    async with transport_to(peer, max_connections=2) as transport:
+        calls = [asyncio.create_task(exchange(transport)) for _ in range(10)]
         await asyncio.sleep(0.01)
         for call in (calls[0], calls[5]):
             call.cancel()
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert sum(each == (200, b"hello") for each in found) == 8
         assert peer.connections <= 3
-        held = [await link_of(wire) for _ in range(2)]
+        held = [await transport.send(REQUEST, soon()) for _ in range(2)]
         with pytest.raises(TimeoutError):
-            await link_of(wire, 0.05)
-        for link in held:
-            wire.done(link)
-        assert await asked(wire) == (200, b"hello")
+            await transport.send(REQUEST, soon(0.05))
+        for response in held:
+            response.release()
+        assert await exchange(transport) == (200, b"hello")
 
 
-async def test_connections_that_nobody_uses_are_closed():
+async def test_connections_that_nobody_uses_are_closed(transport_to):
     peer = Peer(HELLO)
-    async with wire_to(peer, idle=0.1) as wire:
-        await asyncio.gather(*(asked(wire) for _ in range(3)))
+    async with transport_to(peer, idle_seconds=0.1) as transport:
+        await asyncio.gather(*(exchange(transport) for _ in range(3)))
         assert peer.connections == 3
         await asyncio.sleep(0.3)
         assert peer.ended == 3
-        assert await asked(wire) == (200, b"hello")
+        assert await exchange(transport) == (200, b"hello")
 
 
-async def test_a_retired_wire_ends_what_is_under_way_in_peace_and_keeps_nothing():
+async def test_a_retired_transport_completes_what_is_under_way_and_keeps_nothing(transport_to):
     peer = Peer(b"", HELLO, pause=0.05)
-    async with wire_to(peer) as wire:
-        call = asyncio.create_task(asked(wire))
+    async with transport_to(peer) as transport:
+        call = asyncio.create_task(exchange(transport))
         await asyncio.sleep(0.02)
-        wire.retire()
+        transport.retire()
         assert await call == (200, b"hello")
         await asyncio.sleep(0.1)
         assert peer.ended == 1
 
 
-async def test_nobody_there_is_an_error_before_anything_is_sent():
+async def test_nobody_there_is_an_error_before_anything_is_sent(transport_to):
     peer = Peer()
-    async with wire_to(peer) as wire:
+    async with transport_to(peer) as transport:
         pass
-    with pytest.raises(ConnectionRefusedError):
-        await link_of(wire)
+    with pytest.raises(OSError):
+        await exchange(transport)

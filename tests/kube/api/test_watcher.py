@@ -27,7 +27,7 @@ from cotenant.kube.api.errors import Forbidden, NoCredential, Unreachable
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.api.watcher import Watcher, WatchSettings
 
-pytestmark = pytest.mark.asyncio
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("route")]
 QUICKLY = WatchSettings(first_pause=0.01, longest_pause=0.05, silence=0.5, list_timeout=1.0)
 
 

@@ -1,4 +1,7 @@
-"""Calls to one API server: credentials, TLS, timeouts, retries, and errors of our own."""
+"""Calls one API server: credentials, TLS, time limits, retries, and errors of our own.
+
+What goes over the network is behind `Transport`: our own HTTP/1.1, or aiohttp where there is a proxy.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
 from cotenant import __version__
@@ -19,6 +23,7 @@ from cotenant.kube.api.auth.tls import client_context
 from cotenant.kube.api.backoff import Backoff
 from cotenant.kube.api.errors import (
     KubeError,
+    ProxyDenied,
     ServerFailed,
     Silent,
     TooManyRequests,
@@ -26,10 +31,44 @@ from cotenant.kube.api.errors import (
     Untrusted,
     failure_from_body,
 )
-from cotenant.kube.api.http import Broken, HttpConnection, HttpPool
+from cotenant.kube.api.http.direct import DirectTransport
+from cotenant.kube.api.http.request import BrokenExchange, ProxyRefused, Request
 
-_LONGEST_FAILURE = 1 << 16
-"""Bytes of an answer that says what went wrong."""
+_MAX_FAILURE_BODY = 1 << 16
+"""Bytes that are read of a response that explains a failure."""
+
+
+class Response(Protocol):
+    """A response whose head has arrived; `read` or `chunk` give its body. BrokenExchange if it is cut off."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def retry_after(self) -> str: ...
+
+    async def read(self, deadline: float, limit: int | None = None) -> bytes: ...
+
+    async def chunk(self) -> bytes: ...
+
+    def release(self) -> None:
+        """Gives the connection back; every response must be released once."""
+
+
+class Transport(Protocol):
+    """Sends a request and returns the response when its head has arrived.
+
+    OSError: the request was not sent. BrokenExchange: it may have been carried out. `deadline` is by the
+    loop's clock.
+    """
+
+    async def send(self, request: Request, deadline: float) -> Response: ...
+
+    def retire(self) -> None:
+        """Closes every connection as soon as it is not in use."""
+
+    async def close(self) -> None:
+        """Closes every connection now."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +76,9 @@ class ConnectionSettings:
     """Times are in seconds."""
 
     connect: float = 5.0
-    """To a connection with TLS."""
+    """To establish a connection, with TLS and with a proxy's answer."""
     request: float = 15.0
-    """For one call with all its retries, unless the call says otherwise."""
+    """For one call with all its retries, unless the call sets another limit."""
     first_pause: float = 0.1
     longest_pause: float = 2.0
     """Between retries; jittered."""
@@ -51,7 +90,7 @@ class ConnectionSettings:
 
 @dataclass(frozen=True)
 class Call:
-    """One request."""
+    """One request to the API server, and how to retry it."""
 
     asked: str
     """For messages: `get pods web/front`."""
@@ -61,13 +100,14 @@ class Call:
     body: bytes | None = None
     content_type: str = "application/json"
     repeatable: bool = False
-    """Whether doing it twice is as good as once. Any call is retried if it was surely not carried out."""
+    """Whether carrying it out twice does the same as once. A call that was surely not carried out is retried
+    in any case."""
     retry: bool = True
     within: float | None = None
 
 
 class Connection:
-    """Pools connections; `random` draws jitter, `clock` is monotonic."""
+    """Sends calls with fresh credentials and retries them. `random` draws jitter, `clock` is monotonic."""
 
     def __init__(
         self,
@@ -83,18 +123,18 @@ class Connection:
         self._clock = clock
         self._server = urlsplit(access.server)
         self._path = quote(self._server.path, safe="/%:@!$&'()*+,;=~")
-        self._wire: tuple[tuple[bytes, bytes, bytes], HttpPool] | None = None
+        self._transport: tuple[tuple[bytes, bytes, bytes], Transport] | None = None
         """With the certificates that it was made with."""
-        self._headers: tuple[str, bytes] | None = None
-        """The same in all requests with that token."""
+        self._headers: tuple[str, tuple[tuple[str, str], ...]] | None = None
+        """With the token that they carry."""
 
     async def close(self) -> None:
-        if self._wire is not None:
-            await self._wire[1].close()
-            self._wire = None
+        if self._transport is not None:
+            await self._transport[1].close()
+            self._transport = None
 
     async def request(self, call: Call) -> bytes:
-        """The body of a successful answer, within the call's time."""
+        """Returns the body of a successful response. Retries until the call's time is over."""
         ends = self._clock() + (call.within or self.settings.request)
         backoff = Backoff(self.settings.first_pause, self.settings.longest_pause, self._random)
         while True:
@@ -110,87 +150,78 @@ class Connection:
 
     @asynccontextmanager
     async def stream(self, call: Call, silence: float) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Pieces of the body as they arrive. After `silence` seconds without any, Silent."""
-        within = min(self.settings.request, silence)
-        answer = await self._respond(call, call.query, within, whole=False)
+        """Yields chunks of the body as they arrive. Raises Silent after `silence` seconds without any."""
+        answer = await self._respond(call, call.query, min(self.settings.request, silence), stream=True)
         try:
-            yield self._pieces(call, answer.link, silence)
+            yield self._chunks(call, answer.response, silence)
         finally:
-            answer.wire.done(answer.link)
+            answer.response.release()
 
-    async def _pieces(self, call: Call, link: HttpConnection, silence: float) -> AsyncIterator[bytes]:
+    async def _chunks(self, call: Call, response: Response, silence: float) -> AsyncIterator[bytes]:
         while True:
             try:
                 async with asyncio.timeout(silence):
-                    piece = await link.piece()
+                    chunk = await response.chunk()
             except TimeoutError:
                 raise Silent(f"{call.asked}: {Silent.said}") from None
-            except Broken:
-                raise self._no_answer(call, "the connection broke") from None
-            if not piece:
+            except BrokenExchange as error:
+                raise self._no_answer(call, error) from None
+            if not chunk:
                 return
-            yield piece
+            yield chunk
 
     async def _respond(
-        self, call: Call, query: Mapping[str, str], within: float, *, whole: bool = True
+        self, call: Call, query: Mapping[str, str], seconds: float, *, stream: bool = False
     ) -> _Answer:
-        """A successful answer. A credential that is rejected is replaced once, if it can be: a rejected
-        request was not carried out.
+        """Returns a successful answer. A rejected credential is replaced once, if there is another: a
+        rejected request was not carried out.
         """
-        ends = asyncio.get_running_loop().time() + within
+        deadline = asyncio.get_running_loop().time() + seconds
         credentials = self.access.credentials
         credential = await credentials.current()
-        answer = await self._send(call, query, credential, ends, whole=whole)
+        answer = await self._send(call, query, credential, deadline, stream=stream)
         if answer.status == 401:
             credentials.rejected(credential)
             fresh = await credentials.current()
             if fresh != credential:
-                answer = await self._send(call, query, fresh, ends, whole=whole)
+                answer = await self._send(call, query, fresh, deadline, stream=stream)
         if answer.status >= 300:
             raise failure_from_body(call.asked, answer.status, answer.body, answer.retry_after)
         return answer
 
     async def _send(
-        self, call: Call, query: Mapping[str, str], credential: Credential, ends: float, *, whole: bool
+        self, call: Call, query: Mapping[str, str], credential: Credential, deadline: float, *, stream: bool
     ) -> _Answer:
-        """With its body if it is to be `whole`, or tells a failure; otherwise the link is still in use.
-        `ends` is by the loop's clock; after it nothing is sent.
-        """
-        request = self._written(call, query, credential)
-        wire = self._wire_for(credential)
+        """Sends the request once. A successful `stream` is returned without its body and not yet released."""
+        request = self._request(call, query, credential)
         try:
-            link = await wire.link(ends)
+            response = await self._transport_for(credential).send(request, deadline)
         except OSError as error:
-            raise self._no_connection(call, error) from None
-        in_use = False
+            raise self._not_sent(call, error) from None
+        except BrokenExchange as error:
+            raise self._no_answer(call, error) from None
+        status = response.status
+        if status >= 300:
+            retry_after, limit = response.retry_after, _MAX_FAILURE_BODY
+        elif stream:
+            return _Answer(response, status, "", b"")
+        else:
+            retry_after, limit = "", None
         try:
-            async with asyncio.timeout_at(ends):
-                link.ask(request)
-                await link.begun()
-                failed = link.status >= 300
-                in_use = not (whole or failed)
-                body = b"" if in_use else await link.whole(_LONGEST_FAILURE if failed else None)
-        except TimeoutError:
-            raise self._no_answer(call, "not in time") from None
-        except Broken:
-            raise self._no_answer(call, "the connection broke") from None
+            return _Answer(response, status, retry_after, await response.read(deadline, limit))
+        except BrokenExchange as error:
+            raise self._no_answer(call, error) from None
         finally:
-            if not in_use:
-                wire.done(link)
-        return _Answer(wire, link, link.status, link.headers.get(b"retry-after", b"").decode("latin-1"), body)
+            response.release()
 
-    def _written(self, call: Call, query: Mapping[str, str], credential: Credential) -> bytes:
+    def _request(self, call: Call, query: Mapping[str, str], credential: Credential) -> Request:
         if self._headers is None or self._headers[0] != credential.token:
-            self._headers = credential.token, self._same_headers(credential.token)
-        first = f"{call.method} {self._path}{call.path}?{urlencode(query)} HTTP/1.1\r\n".encode("ascii")
-        if call.body is None:
-            return b"".join((first, self._headers[1], b"\r\n"))
-        own = f"Content-Type: {call.content_type}\r\nContent-Length: {len(call.body)}\r\n\r\n".encode("ascii")
-        return b"".join((first, self._headers[1], own, call.body))
+            self._headers = credential.token, self._headers_with(credential.token)
+        target = f"{self._path}{call.path}?{urlencode(query)}"
+        return Request(call.method, target, self._headers[1], call.body, call.content_type)
 
-    def _same_headers(self, token: str) -> bytes:
+    def _headers_with(self, token: str) -> tuple[tuple[str, str], ...]:
         headers = [
-            ("Host", self._server.netloc),
             ("User-Agent", f"cotenant/{__version__}"),
             ("Accept", "application/json"),
             ("Accept-Encoding", "identity"),
@@ -198,49 +229,70 @@ class Connection:
         ]
         if token:
             headers.append(("Authorization", f"Bearer {token}"))
-        return "".join(f"{name}: {value}\r\n" for name, value in headers).encode()
+        return tuple(headers)
 
-    def _wire_for(self, credential: Credential) -> HttpPool:
-        """One as long as the certificates are the same."""
-        access, server, settings = self.access, self._server, self.settings
-        tls = server.scheme == "https"
-        authority = access.authority.read() if tls and access.authority is not None else b""
+    def _transport_for(self, credential: Credential) -> Transport:
+        """Returns the same transport as long as the certificates are the same."""
+        access = self.access
+        authority = b""
+        if self._server.scheme == "https" and access.authority is not None:
+            authority = access.authority.read()
         key = (authority, credential.certificate, credential.key)
-        if self._wire is None or self._wire[0] != key:
-            host = server.hostname or ""
-            context = client_context(authority, access.verify, *key[1:]) if tls else None
-            if self._wire is not None:
-                self._wire[1].retire()
-            self._wire = (
-                key,
-                HttpPool(
-                    host,
-                    server.port or (443 if tls else 80),
-                    (context, access.server_name or host.rstrip(".")) if context is not None else None,
-                    within=settings.connect,
-                    idle=settings.idle,
-                    most=settings.connections,
-                ),
-            )
-        return self._wire[1]
+        if self._transport is None or self._transport[0] != key:
+            transport = self._new_transport(*key)
+            if self._transport is not None:
+                self._transport[1].retire()
+            self._transport = key, transport
+        return self._transport[1]
 
-    def _no_connection(self, call: Call, error: OSError) -> Unreachable:
-        """Nothing has been sent."""
+    def _new_transport(self, authority: bytes, certificate: bytes, key: bytes) -> Transport:
+        access, server, settings = self.access, self._server, self.settings
+        host, tls = server.hostname or "", None
+        if server.scheme == "https":
+            context = client_context(authority, access.verify, certificate, key)
+            tls = context, access.server_name or host.rstrip(".")
+        if access.proxy is not None:
+            from cotenant.kube.api.http.proxied import ProxiedTransport
+
+            return ProxiedTransport(
+                f"{server.scheme}://{server.netloc}",
+                tls,
+                access.proxy,
+                connect_seconds=settings.connect,
+                idle_seconds=settings.idle,
+                max_connections=settings.connections,
+            )
+        return DirectTransport(
+            host,
+            server.port or (443 if tls else 80),
+            tls,
+            host_header=server.netloc,
+            connect_seconds=settings.connect,
+            idle_seconds=settings.idle,
+            max_connections=settings.connections,
+        )
+
+    def _not_sent(self, call: Call, error: OSError) -> Unreachable:
+        """The request was not carried out."""
         if isinstance(error, ssl.SSLCertVerificationError):
             why = error.verify_message or "certificate verify failed"
-            return Untrusted(f"{call.asked}: {Untrusted.said}: {self.access.server}: {why}")
-        return Unreachable(f"{call.asked}: {Unreachable.said} from {self.access.server}: {_why(error)}")
+            return Untrusted(f"{call.asked}: {Untrusted.said}: {self._route()}: {why}")
+        kind = ProxyDenied if isinstance(error, ProxyRefused) and error.status < 500 else Unreachable
+        return kind(f"{call.asked}: {kind.said} from {self._route()}: {_why(error)}")
 
-    def _no_answer(self, call: Call, why: str) -> Unreachable:
-        """It may have been carried out."""
-        said = f"{call.asked}: {Unreachable.said} from {self.access.server}: {why}"
+    def _no_answer(self, call: Call, error: BrokenExchange) -> Unreachable:
+        """The request may have been carried out."""
+        said = f"{call.asked}: {Unreachable.said} from {self._route()}: {error}"
         return Unreachable(said, uncertain=call.method != "GET")
+
+    def _route(self) -> str:
+        proxy = self.access.proxy
+        return self.access.server if proxy is None else f"{self.access.server} through proxy {proxy.url}"
 
 
 @dataclass(slots=True)
 class _Answer:
-    wire: HttpPool
-    link: HttpConnection
+    response: Response
     status: int
     retry_after: str
     body: bytes
@@ -255,7 +307,7 @@ def _why(error: OSError) -> str:
 
 
 def _may_retry(call: Call, error: KubeError) -> bool:
-    if not call.retry or isinstance(error, Untrusted):
+    if not call.retry or isinstance(error, Untrusted | ProxyDenied):
         return False
     if isinstance(error, TooManyRequests):
         return True

@@ -98,6 +98,10 @@ class Untrusted(Unreachable):
     said = "not trusted"
 
 
+class ProxyDenied(Unreachable):
+    """The proxy refuses to connect us, such as for a wrong password; trying again does not help."""
+
+
 class Silent(Unreachable):
     """A watch said nothing for so long that its connection may be dead. Or there was nothing to say."""
 

@@ -217,7 +217,7 @@ V1 = "apiVersion: client.authentication.k8s.io/v1"
         (config("", "server: 'h:6443'"), r"clusters\[k\].cluster.server: not an address like https://host:6443"),
         (config("", f"server: 'https://me:{SECRET}@h'"), r"clusters\[k\].cluster.server: a user or password in the address"),
         (config("", "server: 'https://h:x'"), r"clusters\[k\].cluster.server: not an address"),
-        (config("", "server: https://h, proxy-url: http://p"), r"clusters\[k\].cluster.proxy-url: proxies are not supported"),
+        (config("", "server: https://h, proxy-url: socks5://p"), r"clusters\[k\].cluster.proxy-url: socks5 proxies are not supported"),
         (
             config("", f"server: https://h, certificate-authority-data: '!{SECRET}'"),
             r"clusters\[k\].cluster.certificate-authority-data: not base64",

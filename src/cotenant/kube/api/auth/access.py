@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from cotenant.kube.api.auth.credential_file import CredentialFile
 from cotenant.kube.api.auth.credentials import Credentials, StoredCredentials
+from cotenant.kube.api.auth.proxy import Proxy, proxy_from_environment
 from cotenant.kube.api.errors import BadKubeconfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -29,7 +30,8 @@ class Access:
     """The name the server's certificate must have, if it is not the host of `server`."""
     namespace: str = "default"
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
-    """Whom to act as (impersonation)."""
+    """Headers that name the user to impersonate."""
+    proxy: Proxy | None = None
 
 
 def checked_server(server: str, field: str) -> str:
@@ -60,10 +62,12 @@ def in_cluster(environ: Mapping[str, str] = os.environ, folder: Path = SERVICE_A
         return None
     if ":" in host:
         host = f"[{host}]"
+    server = checked_server(f"https://{host}:{port}", "KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT")
     namespace = folder / "namespace"
     return Access(
-        server=checked_server(f"https://{host}:{port}", "KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT"),
+        server=server,
         credentials=StoredCredentials(token=CredentialFile("service account token", path=token)),
         authority=CredentialFile("service account ca.crt", path=folder / "ca.crt"),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        proxy=proxy_from_environment(server, environ),
     )

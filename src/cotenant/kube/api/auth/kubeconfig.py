@@ -20,6 +20,7 @@ from cotenant.kube.api.auth.credential_file import CredentialFile
 from cotenant.kube.api.auth.credentials import Credentials, StoredCredentials
 from cotenant.kube.api.auth.exec_plugin import IF_AVAILABLE, MODES, VERSIONS, ExecCredentials, ExecPlugin
 from cotenant.kube.api.auth.kubeconfig_file import Cluster, Context, Exec, File, User, parse
+from cotenant.kube.api.auth.proxy import Proxy, proxy_from_environment, proxy_from_url
 from cotenant.kube.api.errors import BadKubeconfig
 
 E = TypeVar("E")
@@ -66,8 +67,8 @@ class Kubeconfig:
         for x in file.contexts:
             _put(self.contexts, path, "contexts", "context", x.name, x.context or Context())
 
-    def access(self, context: str = "") -> Access:
-        """The way of `context`, or of the current one."""
+    def access(self, environ: Mapping[str, str], context: str = "") -> Access:
+        """Returns how to reach the cluster of `context`, or of the current context."""
         files = ", ".join(map(str, self.paths))
         chosen = context or self.current
         if not chosen:
@@ -83,8 +84,6 @@ class Kubeconfig:
             if entry.value.user not in self.users:
                 raise BadKubeconfig(f"{entry.at('user')}: no user {entry.value.user!r} in {files}")
             user = self.users[entry.value.user]
-        if cluster.value.proxy_url:
-            raise BadKubeconfig(f"{cluster.at('proxy-url')}: proxies are not supported")
         authority = cluster.material(
             "certificate-authority",
             cluster.value.certificate_authority_data,
@@ -92,14 +91,16 @@ class Kubeconfig:
         )
         if not cluster.value.server:
             raise BadKubeconfig(f"{cluster.at('server')}: missing")
+        server = checked_server(cluster.value.server, cluster.at("server"))
         return Access(
-            server=checked_server(cluster.value.server, cluster.at("server")),
+            server=server,
             credentials=_credentials(user, cluster, authority),
             authority=authority,
             verify=not cluster.value.insecure_skip_tls_verify,
             server_name=cluster.value.tls_server_name,
             namespace=entry.value.namespace or "default",
             headers=_impersonation(user),
+            proxy=_proxy(cluster, server, environ),
         )
 
 
@@ -124,12 +125,12 @@ def find(environ: Mapping[str, str] = os.environ, *, path: Path | None = None, c
     if path is not None:
         if not path.exists():
             raise BadKubeconfig(f"{path}: no such file")
-        return read([path]).access(context)
+        return read([path]).access(environ, context)
     listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     paths = listed or [Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"]
     merged = read(paths)
     if merged.clusters or merged.contexts:
-        return merged.access(context)
+        return merged.access(environ, context)
     access = in_cluster(environ)
     if access is None:
         looked = ", ".join(map(str, paths))
@@ -154,6 +155,13 @@ def _base64(text: str, field: str) -> bytes:
         return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise BadKubeconfig(f"{field}: not base64") from None
+
+
+def _proxy(cluster: _Entry[Cluster], server: str, environ: Mapping[str, str]) -> Proxy | None:
+    """`proxy-url` wins over the environment, also for addresses that NO_PROXY excludes, as with kubectl."""
+    if cluster.value.proxy_url:
+        return proxy_from_url(cluster.value.proxy_url, cluster.at("proxy-url"))
+    return proxy_from_environment(server, environ)
 
 
 def _credentials(
@@ -199,6 +207,7 @@ def _plugin(user: _Entry[User], exec: Exec, cluster: Cluster, authority: Credent
             "server": cluster.server,
             "tls-server-name": cluster.tls_server_name,
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+            "proxy-url": cluster.proxy_url,
             "certificate-authority-data": None
             if authority is None
             else base64.b64encode(authority.read()).decode(),
