@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import needs
 import pytest
 from cluster.testbed import abilities, hollow, namespaces, places
 from cluster.testbed.api import Api, Object
@@ -39,26 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[TIMES] = {}
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--part",
-        choices=["control-plane", "kubelet"],
-        help="only tests that need no more, or only the others",
-    )
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What needs a kubelet comes last: until then there are no nodes but those that a test makes."""
-    items.sort(key=_needs_kubelet)
-    part = config.getoption("--part", None)
-    if part:
-        others = [item for item in items if _needs_kubelet(item) != (part == "kubelet")]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
-
-
-def _needs_kubelet(item: pytest.Item) -> bool:
-    return HERE in item.path.parents and "cluster" in getattr(item, "fixturenames", ())
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need a kubelet come last: until then there are no nodes but those that a test makes."""
+    needs.mark(items, __file__, "control_plane")
+    needs.mark(items, __file__, "kubelet", fixture="cluster")
+    items.sort(key=lambda item: item.get_closest_marker("kubelet") is not None)
 
 
 def _unless_it_cannot(part: str) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
+import needs
 import pytest
 import pytest_asyncio
 from kube import apiserver
@@ -13,6 +14,11 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NAMESPACES, NODES, PODS
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.mark(items, __file__, "api_server", fixture="control_plane")
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import needs
 import pytest
 
 from cotenant.core.demand import Demand, Memory
@@ -200,3 +201,8 @@ def until():
         return found
 
     return wait
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.mark(items, __file__, "machine")

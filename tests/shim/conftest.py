@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import needs
 import pytest
 from shim.slotted import GIB, Bench
 
@@ -26,3 +27,8 @@ def bench(make_bench) -> Bench:
     bench = make_bench()
     bench.grant(2 * GIB)
     return bench
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.mark(items, __file__, "machine")

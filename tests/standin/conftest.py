@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import needs
 import pytest
 
 from cotenant.hardware.standin.driver import StandIn, create, environment, parse_spec
@@ -107,3 +108,8 @@ def standin(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
     for machine in machines:
         machine.close()
     shutil.rmtree(folder)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.mark(items, __file__, "machine")

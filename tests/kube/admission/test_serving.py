@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
@@ -74,7 +75,7 @@ async def test_a_review_is_answered_and_counted(served: Served) -> None:
 async def test_every_body_is_answered_and_counted(
     served: Served, body: bytes, status: int, result: str
 ) -> None:
-    answer = await served.client.post("/mutate", data=body)
+    answer = await served.client.post("/mutate", data=io.BytesIO(body))
     assert answer.status == status
     assert await answer.read()
     assert served.count(result) == 1
@@ -82,7 +83,7 @@ async def test_every_body_is_answered_and_counted(
 
 async def test_a_body_of_the_largest_size_is_read(served: Served) -> None:
     body = json.dumps(asked(GPU_POD)).encode().ljust(LARGEST_BODY)
-    assert (await served.client.post("/mutate", data=body)).status == 200
+    assert (await served.client.post("/mutate", data=io.BytesIO(body))).status == 200
 
 
 async def test_a_mistake_of_ours_is_told_and_does_not_end_the_server(

@@ -71,14 +71,30 @@ class Process:
 
     def end(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(20)
-        finally:
-            self.process.kill()
+        return self.process.wait(20)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
 
 
-def test_an_agent_without_an_api_server_waits_measures_and_stops_when_it_is_asked(tmp_path):
-    running = Process(tmp_path)
+@pytest.fixture
+def start(tmp_path):
+    """Starts agents, all on the same folder."""
+    started = []
+
+    def another() -> Process:
+        started.append(Process(tmp_path))
+        return started[-1]
+
+    yield another
+    for each in started:
+        each.close()
+
+
+def test_an_agent_without_an_api_server_waits_measures_and_stops_when_it_is_asked(start):
+    running = start()
     running.said("agent serves")
     assert running.fetch("/healthz") == (200, "ok\n")
     code, missing = running.fetch("/readyz")
@@ -95,10 +111,10 @@ def test_an_agent_without_an_api_server_waits_measures_and_stops_when_it_is_aske
     assert "Traceback" not in running.process.stderr.read()
 
 
-def test_a_second_agent_waits_until_the_first_is_gone(tmp_path):
-    first = Process(tmp_path)
+def test_a_second_agent_waits_until_the_first_is_gone(start):
+    first = start()
     first.said("agent serves")
-    second = Process(tmp_path)
+    second = start()
     second.said("another agent runs on this node: waiting until it ends")
     first.process.kill()
     first.process.wait()

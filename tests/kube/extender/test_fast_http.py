@@ -228,7 +228,7 @@ def test_a_bind_under_way_is_answered_before_the_end(monkeypatch):
 
         monkeypatch.setattr(at.world.binder, "bind", slow)
         reader, writer = await at.connect()
-        idle, _ = await at.connect()
+        idle, idle_writer = await at.connect()
         writer.write(request("bind", BIND))
         await begun.wait()
         closing = asyncio.create_task(at.front.close(10))
@@ -239,7 +239,8 @@ def test_a_bind_under_way_is_answered_before_the_end(monkeypatch):
         await closing
         with pytest.raises(OSError):
             await at.connect()
-        writer.close()
+        for each in (writer, idle_writer):
+            each.close()
 
     served(main)
 

@@ -1,0 +1,128 @@
+"""What scripts/tests.py makes of pytest's results: what is run again, what is FLAKY, what fails the run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/tests.py"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tests_script", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Pytest:
+    """Fails with what each run is to fail with, and leaves pytest's record of it."""
+
+    def __init__(self, cache: Path, *runs: tuple[int, Sequence[str]]) -> None:
+        self.cache, self.runs = cache, list(runs)
+        self.called: list[list[str]] = []
+
+    def __call__(self, name: str, arguments: Sequence[str]) -> int:
+        self.called.append(list(arguments))
+        code, failed = self.runs.pop(0)
+        record = self.cache / name / "v/cache/lastfailed"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(dict.fromkeys(failed, True)))
+        return code
+
+
+def test_what_passes_is_run_once(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest_ = Pytest(tmp_path, (0, []))
+    assert script.run("kubelet", pytest_, tmp_path) == 0
+    assert len(pytest_.called) == 1
+    assert script.report_flaky(["kubelet"], tmp_path) == 0
+    assert capsys.readouterr().out == "FLAKY: 0\n"
+
+
+def test_what_passes_when_run_again_is_flaky(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest_ = Pytest(tmp_path, (1, ["t.py::late"]), (0, []))
+    assert script.run("kubelet", pytest_, tmp_path) == 0
+    assert "--last-failed" in pytest_.called[1]
+    assert script.report_flaky(["kubelet"], tmp_path) == 0
+    assert capsys.readouterr().out.endswith("FLAKY: t.py::late\nFLAKY: 1\n")
+
+
+def test_what_fails_again_fails_the_run_and_is_not_flaky(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest_ = Pytest(tmp_path, (1, ["t.py::late", "t.py::broken"]), (1, ["t.py::broken"]))
+    assert script.run("kubelet", pytest_, tmp_path) == 1
+    script.report_flaky(["kubelet"], tmp_path)
+    assert capsys.readouterr().out.endswith("FLAKY: t.py::late\nFLAKY: 1\n")
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 5, -9])
+def test_what_is_no_failure_of_tests_is_not_run_again(script: ModuleType, tmp_path: Path, code: int) -> None:
+    pytest_ = Pytest(tmp_path, (code, []))
+    assert script.run("kubelet", pytest_, tmp_path) == code
+    assert len(pytest_.called) == 1
+
+
+def test_a_second_run_that_was_killed_makes_nothing_flaky(script: ModuleType, tmp_path: Path) -> None:
+    pytest_ = Pytest(tmp_path, (1, ["t.py::late"]), (-9, []))
+    assert script.run("kubelet", pytest_, tmp_path) == -9
+    assert (tmp_path / "flaky/kubelet").read_text() == ""
+
+
+@pytest.mark.parametrize(("count", "code"), [(2, 0), (3, 1)])
+def test_more_than_two_over_all_halves_fail_the_run(
+    script: ModuleType, tmp_path: Path, count: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(count):
+        script.record(list(script.HALVES)[i], frozenset({f"t.py::{i}"}), tmp_path)
+    assert script.report_flaky(list(script.HALVES), tmp_path) == code
+    assert f"FLAKY: {count}" in capsys.readouterr().out
+
+
+def test_an_earlier_run_is_not_counted(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.record("kubelet", frozenset({"t.py::late"}), tmp_path)
+    script.forget(["kubelet"], tmp_path)
+    script.report_flaky(["kubelet"], tmp_path)
+    assert capsys.readouterr().out == "FLAKY: 0\n"
+
+
+@pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((0, 1), 1), ((0, -15), -15), ((2, 1), 2)])
+def test_a_half_that_was_killed_fails_the_run(script: ModuleType, codes: tuple[int, ...], code: int) -> None:
+    assert script.worst(*codes) == code
+
+
+def test_every_test_is_in_one_half(script: ModuleType) -> None:
+    """Whatever markers a test has: no half forgets it, and no two run it."""
+    from itertools import product
+
+    names = ("machine", "api_server", "control_plane", "kubelet")
+    for has in product((False, True), repeat=4):
+        marked = dict(zip(names, has, strict=True))
+        if marked["kubelet"] and not marked["control_plane"]:
+            continue  # tests/cluster marks both
+        if marked["api_server"] and (marked["control_plane"] or marked["machine"]):
+            continue  # in different folders
+        if marked["control_plane"] and marked["machine"]:
+            continue
+        chosen = [name for name, (_, _, expression) in script.HALVES.items() if eval(expression, {}, marked)]
+        assert len(chosen) == 1, (marked, chosen)
+
+
+def test_the_least_covered_files_come_first(script: ModuleType) -> None:
+    shares = {"b.py": 50.0, "a.py": 50.0, "c.py": 100.0, "d.py": 0.0}
+    report = {"files": {path: {"summary": {"percent_covered": share}} for path, share in shares.items()}}
+    assert script.least_covered(report, 3) == [("d.py", 0.0), ("a.py", 50.0), ("b.py", 50.0)]
