@@ -34,6 +34,7 @@ from cluster.testbed import binaries, hollow, places  # noqa: E402
 from cluster.testbed.component import Component, answers  # noqa: E402
 from cluster.testbed.controlplane import ControlPlane  # noqa: E402
 
+from bench.figures import Figure, record  # noqa: E402
 from cotenant.core.grant import Share  # noqa: E402
 from cotenant.dialects import names  # noqa: E402
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant  # noqa: E402
@@ -286,6 +287,7 @@ async def measure(count: int, measured: int, turns: int) -> dict[str, float]:
         ranked = sorted(each)
         p50, p99 = statistics.median(ranked), ranked[int(len(ranked) * 0.99)]
         print(f"   {verb:<11} p50 {p50:7.2f} ms   p99 {p99:7.2f} ms   ({len(each)} calls)")
+    _record(count, took, rates, most)
     ours, null = statistics.median(rates["ours"]), statistics.median(rates["null"])
     each = {name: "  ".join(f"{rate:.1f}" for rate in found) for name, found in rates.items()}
     print(f"   pods/s      ours {ours:.1f} ({each['ours']})   null {null:.1f} ({each['null']})")
@@ -300,6 +302,23 @@ async def measure(count: int, measured: int, turns: int) -> dict[str, float]:
         "memory": most,
         "pods": ours / null,
     }
+
+
+def _record(count: int, took: dict[str, list[float]], rates: dict[str, list[float]], most: float) -> None:
+    promised = {"filter": f"{PROMISED['filter p50']:g} / {PROMISED['filter p99']:g} ms"}
+    rows: list[tuple[str, str, str]] = []
+    for verb, each in took.items():
+        ranked = sorted(each)
+        p50, p99 = statistics.median(ranked), ranked[int(len(ranked) * 0.99)]
+        rows.append((f"{verb}, p50 / p99", f"{p50:.1f} / {p99:.1f} ms", promised.get(verb, "")))
+    ours, null = statistics.median(rates["ours"]), statistics.median(rates["null"])
+    rows += [
+        ("pods a second through kube-scheduler", f"{ours:.0f}", ""),
+        ("the same, beside the extender that does nothing", f"{ours / null:.0%}", f"{PROMISED['pods']:.0%}"),
+        ("memory of the server, at most", f"{most:.0f} MB", f"{PROMISED['memory']:g} MB"),
+    ]
+    figures = [Figure(what, found, limit, f"{count:,} nodes") for what, found, limit in rows]
+    record("bench.extender", figures, f"Kubernetes {places.version()}")
 
 
 def main() -> int:

@@ -21,6 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.figures import Figure, record
 from cotenant.hardware.standin import driver as standin
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -103,6 +104,17 @@ def concurrent(folder: Path, runs: int) -> bool:
     print(f"{runs} concurrent runs of random sizes on 8 cards: {took:.1f} s, {len(failed)} failed")
     print(f"  fullest card: {worst[0]:.1%} in {worst[1]:,.0f} looks, {peak:.1%} by the driver's own peak")
     print(f"  left on the cards: {left} bytes, still charged: {charged} bytes")
+    over = "no GPU ever over its memory" if worst[0] <= 1 and peak <= 1 else "a GPU was over its memory"
+    record(
+        "bench.local",
+        [
+            Figure(
+                f"{runs} commands of random sizes at once on 8 GPUs",
+                f"{len(failed)} failed, {over}, {left + charged} bytes left",
+                "0 failed, never over, 0 bytes left",
+            )
+        ],
+    )
     for text in failed[:3]:
         print(f"  {text.strip().splitlines()[-1:]}")
     return not failed and worst[0] <= 1 and peak <= 1 and left == charged == 0
@@ -139,6 +151,7 @@ def killed(folder: Path, rounds: int) -> bool:
     print(
         f"{rounds} rounds of kill -9, two runs each, {started} of them with a command: {leaked} bytes leaked"
     )
+    record("bench.local", [Figure(f"{rounds} rounds of kill -9", f"{leaked} bytes leaked", "0 bytes")])
     return leaked == 0
 
 
@@ -173,6 +186,9 @@ def behind_a_stream(folder: Path, patience: float) -> bool:
         f"14 GiB behind a stream of 3 GiB jobs of up to {longest} s: started after {waited:.1f} s "
         f"(set time {patience} s + longest job {longest} s)"
     )
+    jobs = f"a stream of 3 GiB commands of up to {longest:g} s, patience {patience:g} s"
+    what = f"14 GiB behind {jobs}: starts after"
+    record("bench.local", [Figure(what, f"{waited:.1f} s", f"{patience + longest + start_up:g} s")])
     return waited <= patience + longest + start_up
 
 

@@ -9,7 +9,7 @@ Rooms, the choice among the cards of a node and the measure of fragmentation com
 here is only what is not there, the choice among nodes with their CPU and memory. What the core answers
 is remembered per state of a node, since a thousand nodes pass through the same few states.
 
-    python bench/placement.py [--data FOLDER] [--seeds 42 43 44] [--load 1.3]
+    python -m bench.placement [--data FOLDER] [--seeds 42 43 44] [--load 1.3]
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.figures import Figure, record
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.fragmentation import Typical, coarse, fragmentation
 from cotenant.core.gpu import GPU
@@ -238,6 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         published = f"{name} {figure:.2f}" if figure else "-"
         each = " ".join(f"{value:.2f}" for value in figures)
         mean = sum(figures) / len(figures)
+        beside = f"{name}: {figure:.2f} %" if figure else ""
+        record("bench.placement", [Figure(f"`{placement}`", f"{mean:.2f} %", beside)])
         print(f"{placement:8} {mean:7.2f}  {published:>16}  {took:6.1f}  {each}", flush=True)
 
 

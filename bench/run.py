@@ -16,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from bench.figures import Figure, record
+
 ROUNDS = 31
 PROMISED_MS = 200
 
@@ -98,6 +100,10 @@ def main() -> int:
     print(f"cotenant run over plain true     {over:8.1f} ms   (promised: under {PROMISED_MS})")
     print("of which")
     print(f"  an empty Python interpreter    {median(python):8.1f} ms")
+    whole = Figure("`cotenant run -- true` over plain `true`", f"{over:.0f} ms", f"{PROMISED_MS} ms")
+    inside = [("an empty Python interpreter", median(python)), *steps.items()]
+    parts = [Figure(f"of which {what}", f"{spent:.0f} ms") for what, spent in inside if what != "all of it"]
+    record("bench.run", [whole, *parts])
     known = 0.0
     for step, spent in steps.items():
         if step != "all of it":

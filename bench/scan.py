@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from bench.figures import Figure, record
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
@@ -89,6 +90,11 @@ def measure(what: str, promised_ms: float | None, once: Callable[[int], object],
     kept = promised_ms is None or median <= promised_ms
     promise = "" if promised_ms is None else f"  promised {promised_ms:g}{'' if kept else '  NOT KEPT'}"
     print(f"{what:58} {median:9.4f} {high:9.4f}{promise}", flush=True)
+    shown = "" if promised_ms is None else f"{promised_ms:g} ms (median)"
+    record(
+        "bench.scan",
+        [Figure(what, f"{median:.3g} ms", shown, "median"), Figure(what, f"{high:.3g} ms", "", "p99")],
+    )
     return kept
 
 

@@ -1,4 +1,4 @@
-"""Writes the pages of docs/ that are generated from the code, for `make docs`. Tests keep them equal."""
+"""Writes the pages and pictures of docs/ that are generated, for `make docs`. Tests keep them equal."""
 
 from __future__ import annotations
 
@@ -6,19 +6,27 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from cotenant.observe.metrics_reference import reference
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
+
+import concepts_picture  # noqa: E402
+
+from bench import figures  # noqa: E402
+from cotenant.observe.metrics_reference import reference  # noqa: E402
 
 
 def written() -> Iterator[tuple[Path, str]]:
-    """Every generated page with its content."""
-    yield ROOT / "docs" / "metrics.md", reference()
+    """Every generated file with its content."""
+    docs = ROOT / "docs"
+    yield docs / "metrics.md", reference()
+    yield docs / "benchmarks.md", figures.page()
+    yield docs / "concepts-light.svg", concepts_picture.picture(concepts_picture.LIGHT)
+    yield docs / "concepts-dark.svg", concepts_picture.picture(concepts_picture.DARK)
 
 
 def main() -> int:
     for path, text in written():
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         print(path.relative_to(ROOT))
     return 0
 
