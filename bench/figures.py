@@ -62,7 +62,7 @@ BENCHES = {
     "bench.extender": Bench(
         "The scheduler extender",
         "On a real control plane, with hollow nodes of 8 GPUs of 80 GiB and 4 running pods each. All node "
-        "names are in the body of a call. Beside it an extender that does nothing: they take turns in one run, "
+        "names are in the body of a call. Beside it an extender that does nothing: they take turns in a run, "
         "five times each, and the median counts. Single turns of either differ by a tenth.",
     ),
 }
