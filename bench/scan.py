@@ -33,7 +33,7 @@ from cotenant.kube.scheduling.ranking import scores
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.tenants import Tenants
 from cotenant.kube.scheduling.victims import Candidate, victims
-from cotenant.kube.scheduling.waiting import Waiting, serve
+from cotenant.kube.scheduling.waiting import WaitingPod, serve
 
 GI = 2**30
 CARDS = 8
@@ -163,10 +163,10 @@ def changes(cluster: ClusterLedger, names: list[str]) -> bool:
 def line(cluster: ClusterLedger, names: list[str], chance: random.Random) -> bool:
     """The cluster is full by now."""
     mixed = [
-        Waiting(f"w{at}", (gib(chance.choice(SIZES)),), chance.choice((0, 0, 10)), float(at))
+        WaitingPod(f"w{at}", (gib(chance.choice(SIZES)),), chance.choice((0, 0, 10)), float(at))
         for at in range(1000)
     ]
-    different = [Waiting(f"w{at}", (gib(1 + at / 100),), 0, float(at)) for at in range(1000)]
+    different = [WaitingPod(f"w{at}", (gib(1 + at / 100),), 0, float(at)) for at in range(1000)]
     gained = cluster.rows(names[5:6])
     kept = measure(
         "serve, 1,000 wait, a row gained, none fits", 20, lambda _: serve(cluster, mixed, 0, 60, gained), 30

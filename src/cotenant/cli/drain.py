@@ -12,7 +12,7 @@ from cotenant.cli.compose import output_option
 
 if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
-    from cotenant.kube.operating.draining import Outcome
+    from cotenant.kube.operating.draining import Drained
 
 
 @click.command()
@@ -35,8 +35,8 @@ def command(where: Where, gpu: str, node: str | None, output: str) -> None:
     show(set_drained(where, gpu, node, drained=True), output)
 
 
-def set_drained(where: Where, gpu: str, node: str | None, *, drained: bool) -> Outcome:
-    async def work(client: Client, _: str) -> Outcome:
+def set_drained(where: Where, gpu: str, node: str | None, *, drained: bool) -> Drained:
+    async def work(client: Client, _: str) -> Drained:
         from cotenant.kube.operating import draining
 
         return await draining.set_drained(client, gpu, node, drained=drained)
@@ -44,7 +44,7 @@ def set_drained(where: Where, gpu: str, node: str | None, *, drained: bool) -> O
     return ask(where, work)
 
 
-def show(outcome: Outcome, output: str) -> None:
+def show(outcome: Drained, output: str) -> None:
     if output == "json":
         table.show_json(outcome.to_json())
     else:

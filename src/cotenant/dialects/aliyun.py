@@ -10,17 +10,8 @@ from typing import ClassVar, Literal
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.core.gpu import GPU
-from cotenant.dialects import names
-from cotenant.dialects.dialect import (
-    Card,
-    ContainerDemand,
-    Env,
-    HeldSlot,
-    indexes,
-    see_cards,
-    smallest_card,
-    visible_indexes,
-)
+from cotenant.dialects import dialect, names
+from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot
 from cotenant.dialects.wishes import Wishes
 
 MEMORY = "aliyun.com/gpu-mem"
@@ -71,7 +62,7 @@ class Aliyun:
 
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
         return (
-            see_cards(demand.container),
+            dialect.see_cards(demand.container),
             Env(_INDEX, annotation=names.devices(demand.container)),
             Env(_POD, annotation=_POD),
             Env(_CONTAINER, value=str(demand.asked[MEMORY])),
@@ -79,10 +70,7 @@ class Aliyun:
         )
 
     def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
-        return {
-            names.devices(demand.container): visible_indexes(cards),
-            names.card_memory(demand.container): str(smallest_card(cards, self.bytes_each)),
-        }
+        return dialect.shown_by_index(demand.container, cards, self.bytes_each)
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
         """The allocation goes by the container's number: its readers decode `map[int]map[string]int`."""
@@ -94,8 +82,8 @@ class Aliyun:
         }
         cards = [card for held in slots for card in held.cards]
         return {
-            _INDEX: indexes(slots),
-            _CARD: str(smallest_card(cards, self.bytes_each)),
+            _INDEX: dialect.indexes(slots),
+            _CARD: str(dialect.smallest_card(cards, self.bytes_each)),
             _POD: str(sum(sum(memory.values()) for memory in allocation.values())),
             _ASSIGNED: "true",
             _ASSUME_TIME: str(bound_ns),

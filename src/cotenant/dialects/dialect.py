@@ -122,3 +122,29 @@ def smallest_card(cards: Sequence[Card], unit: int) -> int:
 def see_cards(container: str) -> Env:
     """The variable by which a container is shown its cards and no others."""
     return Env(names.VISIBLE_DEVICES, annotation=names.devices(container))
+
+
+def shown_by_index(container: str, cards: Sequence[Card], unit: int) -> dict[str, str]:
+    """Returns the annotations by which older systems show a container its cards: their indexes, and the size
+    of the smallest in this unit.
+    """
+    return {
+        names.devices(container): visible_indexes(cards),
+        names.card_memory(container): str(smallest_card(cards, unit)),
+    }
+
+
+class ShownByUuid:
+    """The half of a dialect that shows a container its cards by UUID, and writes nothing about the pod."""
+
+    __slots__ = ()
+
+    def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
+        return (see_cards(demand.container),)
+
+    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
+        return {names.devices(demand.container): visible_uuids(cards)}
+
+    def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
+        del slots, bound_ns
+        return {}

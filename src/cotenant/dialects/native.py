@@ -11,14 +11,14 @@ from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.core.gpu import GPU
 from cotenant.dialects import names
-from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot, see_cards, visible_uuids
+from cotenant.dialects.dialect import ShownByUuid
 from cotenant.dialects.wishes import Wishes
 
 _DEMANDED = (names.GPU_MEMORY, names.GPU_COMPUTE, names.GPU)
 
 
 @dataclass(frozen=True, slots=True)
-class Native:
+class Native(ShownByUuid):
     """Always on: the other dialects are translated into it."""
 
     name: ClassVar[str] = "native"
@@ -68,16 +68,6 @@ class Native:
             names.GPU_COMPUTE: 100 * len(gpus),
             names.GPU: len(gpus),
         }
-
-    def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
-        return (see_cards(demand.container),)
-
-    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
-        return {names.devices(demand.container): visible_uuids(cards)}
-
-    def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
-        del slots, bound_ns
-        return {}
 
 
 def _unknown(container: str, resource: str) -> BadInput:

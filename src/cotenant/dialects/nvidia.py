@@ -8,15 +8,14 @@ from typing import ClassVar
 
 from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
-from cotenant.dialects import names
-from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot, see_cards, visible_uuids
+from cotenant.dialects.dialect import ShownByUuid
 from cotenant.dialects.wishes import Wishes
 
 CARDS = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Nvidia:
+class Nvidia(ShownByUuid):
     """Demands in `nvidia.com/gpu`: so many whole cards."""
 
     enabled: bool = False
@@ -31,13 +30,3 @@ class Nvidia:
 
     def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:
         return {CARDS: len(gpus)}
-
-    def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
-        return (see_cards(demand.container),)
-
-    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
-        return {names.devices(demand.container): visible_uuids(cards)}
-
-    def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
-        del slots, bound_ns
-        return {}

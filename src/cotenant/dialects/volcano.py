@@ -17,8 +17,7 @@ from cotenant.dialects.dialect import (
     HeldSlot,
     indexes,
     see_cards,
-    smallest_card,
-    visible_indexes,
+    shown_by_index,
 )
 from cotenant.dialects.wishes import Wishes
 
@@ -79,10 +78,7 @@ class Volcano:
         )
 
     def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
-        return {
-            names.devices(demand.container): visible_indexes(cards),
-            names.card_memory(demand.container): str(smallest_card(cards, _MIB)),
-        }
+        return shown_by_index(demand.container, cards, _MIB)
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
         return {_INDEX: indexes(slots), _PREDICATE_TIME: str(bound_ns), _ASSIGNED: "true"}

@@ -5,7 +5,7 @@ from kube.operating.clusters import GI, card_of, node, pod
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
-from cotenant.kube.operating.draining import Outcome, find_card, patch_for
+from cotenant.kube.operating.draining import Drained, find_card, patch_for
 from cotenant.kube.operating.status.snapshot import snapshot
 
 NODES = [node("n1", [16 * GI] * 2, drained=(1,)), node("n2", [16 * GI] * 2)]
@@ -61,14 +61,14 @@ def test_the_mark_of_a_card_that_is_gone_can_be_taken_off():
     target = find_card([gone], snapshot([gone], []).nodes, "GPU-gone-forever")
     assert target.card is None
     assert patch_for(target, drained=False) == {"metadata": {"annotations": {names.DRAINED: None}}}
-    assert "not there any more" in Outcome(target, drained=False, changed=True).sentence
+    assert "not there any more" in Drained(target, drained=False, changed=True).sentence
 
 
 def test_who_is_still_there_is_named():
     target = find_card(NODES, SEEN, "n2/1")
-    said = Outcome(target, drained=True, changed=True).sentence
+    said = Drained(target, drained=True, changed=True).sentence
     assert said.startswith("GPU 1 of n2 (GPU-")
     assert said.endswith("is drained: it takes no new grant; still there until they end: team/a (4Gi)")
-    nobody = Outcome(find_card(NODES, SEEN, "n1/1"), drained=True, changed=False).sentence
+    nobody = Drained(find_card(NODES, SEEN, "n1/1"), drained=True, changed=False).sentence
     assert "is already drained" in nobody
     assert "nobody is on it" in nobody

@@ -13,27 +13,27 @@ from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import in_order
-from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
+from cotenant.kube.scheduling.waiting import ServedLine, WaitingPod, order, serve
 
 PATIENCE = 60.0
 
 
 def waiting(
     uid: str, *asked: Demand, priority: int = 0, since: float = 0.0, only: list[int] | None = None
-) -> Waiting:
+) -> WaitingPod:
     eligible = None
     if only is not None:
         eligible = np.zeros(8, np.bool_)
         eligible[only] = True
-    return Waiting(uid, asked, priority, since, eligible, created=since)
+    return WaitingPod(uid, asked, priority, since, eligible, created=since)
 
 
-def at(cluster: ClusterLedger, now: float, *line: Waiting, gained: list[str] | None = None) -> Served:
+def at(cluster: ClusterLedger, now: float, *line: WaitingPod, gained: list[str] | None = None) -> ServedLine:
     rows = None if gained is None else cluster.rows(gained)
     return serve(cluster, line, now, PATIENCE, rows)
 
 
-def apply(cluster: ClusterLedger, served: Served) -> None:
+def apply(cluster: ClusterLedger, served: ServedLine) -> None:
     for uid in cluster.holds():
         if uid not in served.holds:
             cluster.unhold(uid)
@@ -147,7 +147,7 @@ def test_a_hold_on_a_card_that_will_not_do_any_more_moves() -> None:
     cluster.drop_node("n1")
     assert at(cluster, 61, big).holds == {"big": ("n0", ("n0-0",))}
     cluster.drop_node("n0")
-    assert at(cluster, 61, big) == Served((), {}, {})
+    assert at(cluster, 61, big) == ServedLine((), {}, {})
 
 
 def test_a_pod_is_woken_and_holds_only_where_it_may_go() -> None:
@@ -155,28 +155,28 @@ def test_a_pod_is_woken_and_holds_only_where_it_may_go() -> None:
     assert at(cluster, 10, waiting("w", gib(8), only=[1])).wake == ()
     assert at(cluster, 60, waiting("w", gib(8), only=[1])).holds == {"w": ("n1", ("n1-0",))}
     cluster.set_node("n2", [GPU("n2-0", 0, "T4", 16 * GI)], {})
-    older = Waiting("w", (gib(8),), 0, 0.0, np.array([False, True]))
+    older = WaitingPod("w", (gib(8),), 0, 0.0, np.array([False, True]))
     assert at(cluster, 10, older).places == {"w": ("n2", ("n2-0",))}
 
 
 def test_a_pod_too_big_for_any_node_holds_nothing() -> None:
     cluster = ledger_of_cluster([(16, 16)])
-    assert at(cluster, 99, waiting("w", gib(17))) == Served((), {}, {})
-    assert at(cluster, 99, waiting("w", gib(9), gib(9))) == Served((), {}, {})
+    assert at(cluster, 99, waiting("w", gib(17))) == ServedLine((), {}, {})
+    assert at(cluster, 99, waiting("w", gib(9), gib(9))) == ServedLine((), {}, {})
 
 
 def test_an_empty_line_and_an_empty_cluster_are_served() -> None:
-    assert at(ledger_of_cluster([(16, 16)]), 99) == Served((), {}, {})
-    assert at(ClusterLedger(), 99, waiting("w", gib(1))) == Served((), {}, {})
-    assert at(ClusterLedger(), 99, waiting("w", gib(1)), gained=[]) == Served((), {}, {})
+    assert at(ledger_of_cluster([(16, 16)]), 99) == ServedLine((), {}, {})
+    assert at(ClusterLedger(), 99, waiting("w", gib(1))) == ServedLine((), {}, {})
+    assert at(ClusterLedger(), 99, waiting("w", gib(1)), gained=[]) == ServedLine((), {}, {})
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> tuple[ClusterLedger, list[Waiting]]:
+def lines(draw: st.DrawFn) -> tuple[ClusterLedger, list[WaitingPod]]:
     cluster = draw(fleets(most=3))
     kinds = draw(st.lists(st.lists(demands(), min_size=1, max_size=2).map(tuple), min_size=1, max_size=2))
     line = [
-        Waiting(
+        WaitingPod(
             uid,
             draw(st.sampled_from(kinds)),
             draw(st.integers(0, 2)),
@@ -194,7 +194,7 @@ def state(cluster: ClusterLedger) -> list[object]:
     return [cluster.holds(), cluster.pods, *(array.tolist() for array in arrays)]
 
 
-def nodes_for(cluster: ClusterLedger, one: Waiting, nodes: list[str]) -> list[str]:
+def nodes_for(cluster: ClusterLedger, one: WaitingPod, nodes: list[str]) -> list[str]:
     rows = cluster.rows(nodes).tolist()
     return [
         node
@@ -207,11 +207,11 @@ def drained(ledger: Ledger) -> Ledger:
     return Ledger(ledger.gpus, {gpu.uuid: ledger.outside(gpu.uuid) for gpu in ledger.gpus})
 
 
-def will_do(cluster: ClusterLedger, one: Waiting, node: str, closed: set[str]) -> bool:
+def will_do(cluster: ClusterLedger, one: WaitingPod, node: str, closed: set[str]) -> bool:
     return slow_place(drained(cluster.ledger(node)), one.demands, closed) is not None
 
 
-def charge(ledger: Ledger, one: Waiting, cards: tuple[str, ...]) -> None:
+def charge(ledger: Ledger, one: WaitingPod, cards: tuple[str, ...]) -> None:
     """Raises NoRoom if it was woken for room that is not there."""
     left = list(cards)
     for number, demand in enumerate(in_order(one.demands)):
@@ -232,7 +232,7 @@ def charge(ledger: Ledger, one: Waiting, cards: tuple[str, ...]) -> None:
 @settings(deadline=None, max_examples=200)
 @given(lines(), st.booleans(), st.data())
 def test_the_line_is_served_in_order_and_no_room_twice(
-    situation: tuple[ClusterLedger, list[Waiting]], quick: bool, data: st.DataObject
+    situation: tuple[ClusterLedger, list[WaitingPod]], quick: bool, data: st.DataObject
 ) -> None:
     cluster, line = situation
     before, earlier = state(cluster), cluster.holds()
@@ -279,7 +279,7 @@ def test_the_line_is_served_in_order_and_no_room_twice(
 
 def keeps(
     cluster: ClusterLedger,
-    one: Waiting,
+    one: WaitingPod,
     hold: tuple[str, tuple[str, ...]],
     closed: dict[str, set[str]],
     spoken: dict[str, set[str]],

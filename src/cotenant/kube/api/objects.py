@@ -107,7 +107,7 @@ class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     finished_at: datetime | None = None
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class ContainerWaiting(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
 
@@ -117,7 +117,7 @@ class ContainerState(msgspec.Struct, frozen=True, gc=False):
 
     running: Running | None = None
     terminated: Terminated | None = None
-    waiting: Waiting | None = None
+    waiting: ContainerWaiting | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel"):

@@ -29,7 +29,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None
 
 
-class Event(msgspec.Struct, Generic[T], frozen=True):
+class WatchLine(msgspec.Struct, Generic[T], frozen=True):
     """One line of a watch that tells of an object."""
 
     type: str
@@ -86,13 +86,13 @@ class Resource(Generic[T]):
         page = decode(_RAW_PAGE, body, f"list of {self.plural}")
         return Page(page.metadata, [self.decode(each) for each in page.items or ()])
 
-    def decode_event(self, line: bytes) -> Event[T]:
+    def decode_event(self, line: bytes) -> WatchLine[T]:
         event = decode(self._event_decoder, line, "watch event")
-        return event if self.keep is None else Event(event.type, self.keep(event.object))
+        return event if self.keep is None else WatchLine(event.type, self.keep(event.object))
 
     @cached_property
-    def _event_decoder(self) -> msgspec.json.Decoder[Event[T]]:
-        return msgspec.json.Decoder(Event[self.model])  # type: ignore[name-defined]
+    def _event_decoder(self) -> msgspec.json.Decoder[WatchLine[T]]:
+        return msgspec.json.Decoder(WatchLine[self.model])  # type: ignore[name-defined]
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[T]:

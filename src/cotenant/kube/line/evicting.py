@@ -221,7 +221,7 @@ class Preempting:
             )
         except (NotFound, Conflict):
             return True  # it is gone; the name may be another pod's by now
-        except KubeError as error:
+        except CotenantError as error:
             log.warning(
                 "eviction failed",
                 namespace=meta.namespace,
@@ -230,19 +230,10 @@ class Preempting:
                 for_uid=uid,
                 error=error,
             )
-            if not error.uncertain:
+            if not isinstance(error, KubeError):  # we may not lead for that long
+                self._give_up(uid)
+            elif not error.uncertain:
                 self._spare(uid, victim)
-            return False
-        except CotenantError as error:  # we may not lead for so long
-            log.warning(
-                "eviction failed",
-                namespace=meta.namespace,
-                pod=meta.name,
-                uid=meta.uid,
-                for_uid=uid,
-                error=error,
-            )
-            self._give_up(uid)
             return False
         if not dry_run:
             self._tell(uid, victim)

@@ -36,7 +36,7 @@ from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.recent_room import RecentRoom
 from cotenant.kube.scheduling.scan import Verdict, scan
-from cotenant.kube.scheduling.waiting import Waiting, behind, order, serve
+from cotenant.kube.scheduling.waiting import WaitingPod, behind, order, serve
 
 log = get_logger(__name__)
 
@@ -57,7 +57,7 @@ class Place:
     """One pod in the line."""
 
     pod: Pod
-    waiting: Waiting
+    waiting: WaitingPod
     refused: float = float("-inf")
     """By the clock, when our extender refused it last; minus infinity if kube-scheduler has not asked us."""
     calls: int = 0
@@ -351,7 +351,7 @@ class LineKeeper:
         reason = why(self.cluster, uid, place.waiting.demands, rows_of(self.cluster, place.waiting.eligible))
         return f"{reason}: waiting, {ordinal(self.place_of(uid) or 1)} in line"
 
-    def _order(self) -> list[Waiting]:
+    def _order(self) -> list[WaitingPod]:
         return order(place.waiting for place in self._places.values())
 
 

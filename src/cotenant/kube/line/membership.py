@@ -30,7 +30,7 @@ from cotenant.kube.pods.unschedulable import (
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import Eligible, only
 from cotenant.kube.scheduling.reasons import names_our_reason
-from cotenant.kube.scheduling.waiting import Waiting
+from cotenant.kube.scheduling.waiting import WaitingPod
 
 
 def is_in_line(pod: Pod, dialects: Dialects) -> bool:
@@ -56,9 +56,11 @@ def waited(pod: Pod, now: float) -> float:
     return max(0.0, now - (created_at(pod, now) if since is None else since))
 
 
-def waiting(pod: Pod, demands: tuple[Demand, ...], since: float, eligible: Eligible, now: float) -> Waiting:
+def waiting(
+    pod: Pod, demands: tuple[Demand, ...], since: float, eligible: Eligible, now: float
+) -> WaitingPod:
     """Returns the pod as a member of the line. `since` is on the clock of the caller, `now` is Unix time."""
-    return Waiting(pod.metadata.uid, demands, pod.spec.priority, since, eligible, created_at(pod, now))
+    return WaitingPod(pod.metadata.uid, demands, pod.spec.priority, since, eligible, created_at(pod, now))
 
 
 def rows_that_take_pods(cluster: ClusterLedger, nodes: Iterable[Node]) -> Eligible:

@@ -40,7 +40,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Drained:
     target: Target
     drained: bool
     changed: bool
@@ -133,19 +133,19 @@ def patch_for(target: Target, *, drained: bool) -> dict[str, Any] | None:
     return {"metadata": {"annotations": {names.DRAINED: write_drained(sorted(after))}}}
 
 
-async def set_drained(client: Client, asked: str, on: str | None, *, drained: bool) -> Outcome:
+async def set_drained(client: Client, asked: str, on: str | None, *, drained: bool) -> Drained:
     """Guarded by what was read: two people who drain two cards of a node at once drain both."""
     for attempt in range(_ATTEMPTS):
         seen = await read_all(client)
         target = find_card(seen.nodes, seen.view.nodes, asked, on)
         patch = patch_for(target, drained=drained)
         if patch is None:
-            return Outcome(target, drained, changed=False)
+            return Drained(target, drained, changed=False)
         try:
             await client.merge_patch(NODES, target.node.metadata.name, patch, guard=Guard.of(target.node))
         except Conflict:
             if attempt == _ATTEMPTS - 1:
                 raise
             continue
-        return Outcome(target, drained, changed=True)
+        return Drained(target, drained, changed=True)
     raise AssertionError("unreachable")

@@ -15,7 +15,7 @@ from cotenant.kube.scheduling.demand_mask import how_many, in_order, want
 from cotenant.kube.scheduling.filling import brand_new, now
 from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Rows, Window
-from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.scan import HOPEFUL, Verdict, scan
 
 
 def why(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
@@ -44,17 +44,7 @@ def why(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows)
 def _best(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> Verdict:
     """The most hopeful word on any node."""
     found = set(scan(cluster, uid, demands, rows).tolist())
-    return next(each for each in _HOPE if each in found)
-
-
-_HOPE = (
-    Verdict.FITS,
-    Verdict.HELD,
-    Verdict.NO_ROOM,
-    Verdict.TOO_BIG,
-    Verdict.UNKNOWN_MODEL,
-    Verdict.NO_CARDS,
-)
+    return next(each for each in HOPEFUL if each in found)
 
 
 class _Why:

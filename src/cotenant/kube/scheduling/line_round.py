@@ -15,7 +15,7 @@ from cotenant.kube.scheduling.demand_mask import enough, want
 from cotenant.kube.scheduling.filling import drained, fill
 from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
 from cotenant.kube.scheduling.ranking import ranked
-from cotenant.kube.scheduling.row_cache import Remembered
+from cotenant.kube.scheduling.row_cache import RowCache
 from cotenant.kube.scheduling.scan import room
 
 _MOST_RANKED = 64
@@ -30,7 +30,7 @@ Place = tuple[int, list[int]]
 Distances = NDArray[np.float64]
 
 
-class Asking(NamedTuple):
+class CurrentPod(NamedTuple):
     """The pod whose turn it is."""
 
     demands: tuple[Demand, ...]
@@ -71,10 +71,10 @@ class LineRound:
         among = every if rows is None else np.unique(rows[rows >= 0])
         held = np.array(sorted(self._held_rows), np.int32)
         self._among = frozenset(among.tolist()) if self._quick else None
-        self._room = Remembered(among, self._fits_now)
-        self._room_behind = Remembered(held, self._fits_if_given_way)
-        self._open_cards = Remembered(every, self._missing_on_open)
-        self._cards_behind = Remembered(every, self._missing_if_given_way)
+        self._room = RowCache(among, self._fits_now)
+        self._room_behind = RowCache(held, self._fits_if_given_way)
+        self._open_cards = RowCache(every, self._missing_on_open)
+        self._cards_behind = RowCache(every, self._missing_if_given_way)
         self._all = (self._room, self._room_behind, self._open_cards, self._cards_behind)
         self._largest = self._largest_free(among)
         self._frees = sorted((self._most_free(hold), uid) for uid, hold in self._holds.items())
@@ -89,25 +89,25 @@ class LineRound:
             self._changed(row)
         return own
 
-    def find_room(self, asking: Asking) -> int | None:
+    def find_room(self, pod: CurrentPod) -> int | None:
         """The row where it fits: that of its own hold, or the best, or else one where a hold gives way."""
-        demands = asking.demands
-        if asking.own is not None and self._fits_own(asking, asking.own[0]):
-            return asking.own[0]
+        demands = pod.demands
+        if pod.own is not None and self._fits_own(pod, pod.own[0]):
+            return pod.own[0]
         if _least(demands, most=True) <= self._largest:
-            row = self._best(asking, self._room)
+            row = self._best(pod, self._room)
             if row is not None:
                 return row
         if _least(demands) <= self._largest_behind():
-            return self._best(asking, self._room_behind)
+            return self._best(pod, self._room_behind)
         return None
 
-    def take(self, row: int, asking: Asking) -> list[int]:
+    def take(self, row: int, pod: CurrentPod) -> list[int]:
         """Count its demands against this node; the cards' columns, part by part."""
         window = self._at(row)
-        filling = fill(window, asking.demands, self._open(window, asking.own, give_way=False))
+        filling = fill(window, pod.demands, self._open(window, pod.own, give_way=False))
         if not filling.fits[0]:
-            filling = fill(window, asking.demands, self._open(window, asking.own, give_way=True))
+            filling = fill(window, pod.demands, self._open(window, pod.own, give_way=True))
         taken = [int(column[0]) for column in filling.taken]
         self._give_way(row, set(taken))
         self._matrix.free[:, row] = filling.free[:, 0]
@@ -124,24 +124,24 @@ class LineRound:
         self._count(self._matrix.held, *own, -1)
         self._changed(own[0])
 
-    def may_keep(self, asking: Asking) -> bool:
+    def may_keep(self, pod: CurrentPod) -> bool:
         """Whether the cards that it holds will do for it once they have drained."""
-        if asking.own is None:
+        if pod.own is None:
             return False
-        row, columns = asking.own
-        if not asking.may_go(row):
+        row, columns = pod.own
+        if not pod.may_go(row):
             return False
-        if len(asking.demands) == 1:
-            demand, node = asking.demands[0], self._cluster.name(row)
+        if len(pod.demands) == 1:
+            demand, node = pod.demands[0], self._cluster.name(row)
             gpus, ledger = self._cluster.gpus(node), self._cluster.ledger(node)
             good = [_will_do(gpus[column], ledger.outside(gpus[column].uuid), demand) for column in columns]
             return sum(good) >= demand.count
         window = self._at(row)
         mine = np.zeros_like(window.unused)
         mine[columns] = True
-        return bool(fill(window, asking.demands, mine, drained(window)).fits[0])
+        return bool(fill(window, pod.demands, mine, drained(window)).fits[0])
 
-    def find_cards(self, asking: Asking) -> Place | None:
+    def find_cards(self, pod: CurrentPod) -> Place | None:
         """Cards to hold, all that it needs or none: a part of them would lie idle for nothing.
 
         They are on the node where least is missing now. Those that are held for somebody behind come last.
@@ -150,11 +150,11 @@ class LineRound:
         if self._quick and self._searches > _MOST_SEARCHES:
             return None
         for distances, give_way in ((self._open_cards, False), (self._cards_behind, True)):
-            missing = distances.about(asking.demands)
-            if asking.eligible is not None:
-                missing = np.where(asking.where(distances.rows), missing, np.inf)
+            missing = distances.about(pod.demands)
+            if pod.eligible is not None:
+                missing = np.where(pod.where(distances.rows), missing, np.inf)
             if len(missing) and missing[best := int(missing.argmin())] < np.inf:
-                return self._hold(int(distances.rows[best]), asking.demands, give_way=give_way)
+                return self._hold(int(distances.rows[best]), pod.demands, give_way=give_way)
         return None
 
     def _hold(self, row: int, demands: tuple[Demand, ...], *, give_way: bool) -> Place:
@@ -175,23 +175,23 @@ class LineRound:
             self._count(self._behind, row, columns, -1)
             self._count(self._matrix.held, row, columns, -1)
 
-    def _fits_own(self, asking: Asking, row: int) -> bool:
-        if not asking.may_go(row) or (self._among is not None and row not in self._among):
+    def _fits_own(self, pod: CurrentPod, row: int) -> bool:
+        if not pod.may_go(row) or (self._among is not None and row not in self._among):
             return False
-        if _least(asking.demands, most=True) > int(self._matrix.free[:, row].max()):
+        if _least(pod.demands, most=True) > int(self._matrix.free[:, row].max()):
             return False
         window = self._at(row)
         return any(
-            room(window, asking.demands, self._open(window, asking.own, give_way=give_way))[0]
+            room(window, pod.demands, self._open(window, pod.own, give_way=give_way))[0]
             for give_way in (False, True)
         )
 
-    def _best(self, asking: Asking, remembered: Remembered[np.bool_]) -> int | None:
-        rows = remembered.rows[remembered.about(asking.demands)]
-        rows = rows[asking.where(rows)][:_MOST_RANKED]
+    def _best(self, pod: CurrentPod, remembered: RowCache[np.bool_]) -> int | None:
+        rows = remembered.rows[remembered.about(pod.demands)]
+        rows = rows[pod.where(rows)][:_MOST_RANKED]
         if len(rows) < 2:
             return int(rows[0]) if len(rows) else None
-        return int(rows[ranked(self._matrix, self._cluster.typical, asking.demands, rows, None)[0]])
+        return int(rows[ranked(self._matrix, self._cluster.typical, pod.demands, rows, None)[0]])
 
     def _fits_now(self, demands: tuple[Demand, ...], rows: Rows) -> Bools:
         window = Window(self._matrix, rows)

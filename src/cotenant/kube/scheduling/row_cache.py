@@ -26,7 +26,7 @@ class _Answer(Generic[T]):
     """How many of the changes it knows of."""
 
 
-class Remembered(Generic[T]):
+class RowCache(Generic[T]):
     """For some demands, a value for each of the rows."""
 
     def __init__(self, rows: Rows, ask: Callable[[Demands, Rows], NDArray[T]]) -> None:

@@ -1,4 +1,4 @@
-"""On which nodes a pod fits, and why not on the others: one question about the whole cluster."""
+"""Finds on which nodes a pod fits, and why not on the others, for the whole cluster at once."""
 
 from __future__ import annotations
 
@@ -15,31 +15,41 @@ from cotenant.kube.scheduling.filling import brand_new, fill
 from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
 
-__all__ = ["Rows", "Verdict", "scan"]
+__all__ = ["HOPEFUL", "Rows", "Verdict", "scan"]
 
 Own = tuple[int, list[int]] | None
 """Row and columns of the cards that are held for the pod itself."""
 
 
 class Verdict(enum.IntEnum):
-    """What is said of one node."""
+    """Whether a pod fits a node's GPUs, and if not, why."""
 
     FITS = 0
     NO_CARDS = 1
     UNKNOWN_MODEL = 2
-    """None of its cards is one of those wished for."""
+    """None of its GPUs has the model or UUID that is wished for."""
     TOO_BIG = 3
-    """It would not fit even if all cards were healthy and nobody were on them."""
+    """It would not fit even if all GPUs were healthy and unused."""
     NO_ROOM = 4
     HELD = 5
-    """It would fit, were it not for cards that are held for somebody who waits."""
+    """It would fit, but GPUs are held for pods ahead in the line."""
 
+
+HOPEFUL = (
+    Verdict.FITS,
+    Verdict.HELD,
+    Verdict.NO_ROOM,
+    Verdict.TOO_BIG,
+    Verdict.UNKNOWN_MODEL,
+    Verdict.NO_CARDS,
+)
+"""From the most to the least hopeful."""
 
 _FITS, _NO_ROOM = np.uint8(Verdict.FITS), np.uint8(Verdict.NO_ROOM)
 
 
 def scan(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.uint8]:
-    """A Verdict for each row; one that is unknown (-1) has no cards."""
+    """Returns a Verdict for each row; a row that is not known (-1) has no GPUs."""
     return judge(cluster.matrix, demands, rows, cluster.held_places(uid))
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from cotenant.core.demand import Demand
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import Eligible
-from cotenant.kube.scheduling.line_round import Asking, LineRound
+from cotenant.kube.scheduling.line_round import CurrentPod, LineRound
 from cotenant.kube.scheduling.matrix import Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waiting:
+class WaitingPod:
     """One pod in the line."""
 
     uid: str
@@ -31,7 +31,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedLine:
     """What is to be done: wake these, in this order, and hold these cards (those not named hold nothing)."""
 
     wake: tuple[str, ...]
@@ -44,31 +44,31 @@ class Served:
     """
 
 
-def order(line: Iterable[Waiting]) -> list[Waiting]:
+def order(line: Iterable[WaitingPod]) -> list[WaitingPod]:
     """Sorts by priority, the highest first, then by age, then by UID. All three are in the API: everybody
     who asks finds the same order.
     """
     return sorted(line, key=_position)
 
 
-def behind(line: Iterable[Waiting], priority: int, created: float, uid: str) -> tuple[str, ...]:
+def behind(line: Iterable[WaitingPod], priority: int, created: float, uid: str) -> tuple[str, ...]:
     """Returns the UIDs of those who come after such a pod, in order, whether or not it waits itself."""
     own = -priority, created, uid
     return tuple(each.uid for each in order(line) if _position(each) > own)
 
 
-def _position(waiting: Waiting) -> tuple[int, float, str]:
+def _position(waiting: WaitingPod) -> tuple[int, float, str]:
     return -waiting.priority, waiting.created, waiting.uid
 
 
 def serve(
     cluster: ClusterLedger,
-    line: Sequence[Waiting],
+    line: Sequence[WaitingPod],
     now: float,
     patience: float,
     rows: Rows | None = None,
     pressing: Collection[str] = (),
-) -> Served:
+) -> ServedLine:
     """Decide who is woken and which cards are held for whom. The fleet is not changed.
 
     Everybody sees the room that is left by those in front: what one is woken for, no other is. The holds of
@@ -77,24 +77,24 @@ def serve(
     keep what is held for them, however short they have waited: others are being ended for it.
     """
     queue = order(line)
-    turns = LineRound(cluster, [waiting.uid for waiting in queue], rows)
+    round_ = LineRound(cluster, [waiting.uid for waiting in queue], rows)
     places = dict[str, tuple[str, tuple[str, ...]]]()
     holds = dict[str, tuple[str, tuple[str, ...]]]()
     for waiting in queue:
-        asking = Asking(waiting.demands, waiting.eligible, turns.comes(waiting.uid))
+        pod = CurrentPod(waiting.demands, waiting.eligible, round_.comes(waiting.uid))
         overdue = now - waiting.since >= patience
-        row = turns.find_room(asking)
-        hold = asking.own
+        row = round_.find_room(pod)
+        hold = pod.own
         if row is not None:
-            places[waiting.uid] = cluster.name(row), cluster.uuids(row, turns.take(row, asking))
+            places[waiting.uid] = cluster.name(row), cluster.uuids(row, round_.take(row, pod))
             keeps = hold is not None and hold[0] == row
         else:
-            keeps = (overdue or waiting.uid in pressing) and turns.may_keep(asking)
+            keeps = (overdue or waiting.uid in pressing) and round_.may_keep(pod)
         if hold is not None and not keeps:
-            turns.let_go(hold)
+            round_.let_go(hold)
             hold = None
         if row is None and overdue and hold is None:
-            hold = turns.find_cards(asking)
+            hold = round_.find_cards(pod)
         if hold is not None:
             holds[waiting.uid] = cluster.name(hold[0]), tuple(sorted(cluster.uuids(*hold)))
-    return Served(tuple(places), holds, places)
+    return ServedLine(tuple(places), holds, places)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement
+from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.settings import Settings
 
 
@@ -43,8 +44,8 @@ class Case:
 
     @property
     def waited(self) -> float:
-        created = self.pod.metadata.creation_timestamp
-        return max(0.0, self.now - created.timestamp()) if created is not None else 0.0
+        """Seconds since the pod was created."""
+        return max(0.0, self.now - created_at(self.pod, self.now))
 
     @property
     def scheduler_says(self) -> str:
@@ -56,8 +57,8 @@ class Case:
         return next((each for each in self.nodes if each.metadata.name == name), None)
 
 
-def duration(seconds: float) -> str:
-    """`90s`, `12m`, `5h`, `3d`: as people tell how long somebody has waited."""
+def as_age(seconds: float) -> str:
+    """Formats seconds as kubectl shows an age, in one unit: `90s`, `12m`, `5h`, `3d`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
             return f"{int(seconds // size)}{unit}"

@@ -32,6 +32,7 @@ from cotenant.kube.operating.explain.waiting_pod import explain_briefly
 from cotenant.kube.operating.explain.workloads import PODS, WORKLOADS, Asked, owned
 from cotenant.kube.operating.installed import Installed, find_installed
 from cotenant.kube.operating.status.reading import Seen, read_all
+from cotenant.kube.pods.demand import has_ended
 from cotenant.kube.pods.eligibility import Placement
 
 _RAW_PODS = resources.PODS.raw
@@ -176,7 +177,9 @@ async def _workload(
     target = f"{resource.kind.lower()} {meta.namespace}/{meta.name}"
     told: list[Explanation] = []
     failure = await _failure(client, meta.namespace, uids)
-    if failure is not None and _lacks(workload, [each for each in own if not _has_ended(each)]):
+    if failure is not None and _lacks(
+        workload, [each for each in own if not has_ended(msgspec.convert(each, Pod))]
+    ):
         told.append(explain_refusal(target, meta.namespace, failure.message))
     of_pods = [await _explain(client, each, cluster) for each in own]
     told += [each for each in of_pods if each.state != "running"] or of_pods[:1]
@@ -191,10 +194,6 @@ async def _workload(
             )
         )
     return told
-
-
-def _has_ended(raw: dict[str, Any]) -> bool:
-    return (raw.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _wanted(workload: Generic) -> int:

@@ -20,7 +20,7 @@ from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
 from cotenant.kube.pods.unschedulable import is_unschedulable, may_be_bound
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import only
-from cotenant.kube.scheduling.waiting import Served, Waiting, order, serve
+from cotenant.kube.scheduling.waiting import ServedLine, WaitingPod, order, serve
 from cotenant.kube.settings import Settings
 
 
@@ -28,9 +28,9 @@ from cotenant.kube.settings import Settings
 class LineView:
     cluster: ClusterLedger
     """With the cards held that the line holds."""
-    line: tuple[Waiting, ...]
+    line: tuple[WaitingPod, ...]
     """The head first."""
-    served: Served
+    served: ServedLine
     pods: dict[str, Pod]
     """Those in the line, by UID."""
 
@@ -83,7 +83,7 @@ def view_line(
     own = asked.metadata.uid if asked is not None else None
     anybody = rows_that_take_pods(cluster, nodes)
     chosen = only(cluster, cluster.rows([n.metadata.name for n in nodes if obstacle(placement, n) is None]))
-    there, line = dict[str, Pod](), list[Waiting]()
+    there, line = dict[str, Pod](), list[WaitingPod]()
     for pod in pods:
         uid = pod.metadata.uid
         untried = uid == own and may_be_bound(pod) and not is_unschedulable(pod)

@@ -13,7 +13,7 @@ from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Node
-from cotenant.kube.operating.explain.case import Case, duration
+from cotenant.kube.operating.explain.case import Case, as_age
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.line_view import LineView, demands_of, view_line
 from cotenant.kube.operating.explain.openings import openings
@@ -23,7 +23,7 @@ from cotenant.kube.pods.eligibility import Obstacle, obstacle
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.reasons import names_our_reason
-from cotenant.kube.scheduling.scan import Verdict, scan
+from cotenant.kube.scheduling.scan import HOPEFUL, Verdict, scan
 from cotenant.kube.scheduling.waiting import behind
 from cotenant.observe.view import GpuView, NodeView
 
@@ -32,14 +32,6 @@ MOST_NODES = 20
 SOON = 30.0
 """Seconds within which a scheduler looks at a pod that can be placed."""
 
-_HOPE = (
-    Verdict.FITS,
-    Verdict.HELD,
-    Verdict.NO_ROOM,
-    Verdict.TOO_BIG,
-    Verdict.UNKNOWN_MODEL,
-    Verdict.NO_CARDS,
-)
 _WORDS = {
     Verdict.FITS: "has room",
     Verdict.HELD: "has room, which is held for others",
@@ -135,7 +127,7 @@ class _Waiting:
         )
 
     def _line(self) -> str:
-        waited_ = duration(self.case.waited)
+        waited_ = as_age(self.case.waited)
         if self.place is None:
             return f"not in line, for {waited_}: it does not wait for GPUs, so no card is held for it"
         return f"{ordinal(self.place)} of {len(self.view.line)} in line, for {waited_}"
@@ -189,7 +181,7 @@ class _Waiting:
         return "; ".join(parts)
 
     def _hope(self, finding: NodeFinding) -> tuple[bool, int, str]:
-        return finding.obstacle is not None, _HOPE.index(finding.verdict), finding.name
+        return finding.obstacle is not None, HOPEFUL.index(finding.verdict), finding.name
 
     @cached_property
     def _allowed(self) -> list[NodeFinding]:
@@ -280,7 +272,7 @@ class _Waiting:
 
     def _line_name(self, uid: str) -> str:
         waiting = next(each for each in self.view.line if each.uid == uid)
-        place, waited = ordinal(self.view.place(uid) or 1), duration(self.case.now - waiting.since)
+        place, waited = ordinal(self.view.place(uid) or 1), as_age(self.case.now - waiting.since)
         return f"{self.view.name(uid)}, {place} in line, which has waited {waited}"
 
     def _fits(self) -> tuple[str, str, str]:
@@ -300,7 +292,7 @@ class _Waiting:
         if says and not names_our_reason(says):
             return self._kept_by_others()
         if not says and self.case.waited > SOON:
-            waited = duration(self.case.waited)
+            waited = as_age(self.case.waited)
             return (
                 "no-scheduler",
                 f"there is room on {node}, but the scheduler {scheduler} has not looked at it for {waited}",
