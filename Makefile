@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
-SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py
+SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py src/cotenant/__init__.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -27,7 +27,7 @@ testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
 cluster: testbed  ## the tests on a real Kubernetes: the control plane's, and beside them those with a kubelet
 	$(BIN)/python scripts/tests.py cluster
 
-deploy: $(VENV)/.test  ## make deploy/ and the schema of the chart's values from the chart and the settings
+deploy: $(VENV)/.test  ## make deploy/, the chart's version and the schema of its values
 	PYTHONPATH=tests $(BIN)/python scripts/deploy.py
 
 docs: $(VENV)/.test  ## make the pages of docs/ that are generated from the code

@@ -1,4 +1,4 @@
-"""Write what is made from the chart: deploy/ for people without Helm, and the settings' part of its schema.
+"""Writes the chart's version and the settings' part of its schema, and deploy/ for people without Helm.
 
 The chart is the truth. `make deploy` runs this, and a test fails where the files are not what it would write.
 """
@@ -14,6 +14,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from cotenant import __version__
 from cotenant.kube.settings import Settings
 from cotenant.settings.declaring import Duration, Range
 from cotenant.settings.reference import explanations
@@ -21,6 +22,7 @@ from cotenant.settings.reference import explanations
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "cotenant"
 SCHEMA = CHART / "values.schema.json"
+ABOUT = CHART / "Chart.yaml"
 NAMESPACE = "cotenant-system"
 KUBERNETES = "1.37.1"
 """Only the scheduler's image follows from it."""
@@ -76,6 +78,12 @@ def rendered(helm: Path) -> dict[str, str]:
     return {"cotenant.yaml": head + OWN_NAMESPACE + install}
 
 
+def about() -> str:
+    """The chart's description, with the version of the code."""
+    text = ABOUT.read_text()
+    return re.sub(r"^(version|appVersion): .*$", rf"\1: {__version__}", text, flags=re.MULTILINE)
+
+
 def schema() -> str:
     """The chart's schema, with settings as the program knows them now."""
     whole = json.loads(SCHEMA.read_text())
@@ -120,7 +128,8 @@ def _bounds(marks: tuple[Any, ...]) -> dict[str, int]:
 
 
 def written(helm: Path) -> Iterator[tuple[Path, str]]:
-    """Every file that is made, with its content: the schema first, since Helm reads it."""
+    """Every file that is made, with its content: first those that Helm reads."""
+    yield ABOUT, about()
     yield SCHEMA, schema()
     for name, text in rendered(helm).items():
         yield ROOT / "deploy" / name, text
