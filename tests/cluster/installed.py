@@ -141,8 +141,10 @@ def clear(cluster: Cluster) -> None:
     gone = {
         name: None for name in shown if name.partition("/")[0] in {"cotenant.dev", "aliyun.com", "volcano.sh"}
     }
-    body = {"metadata": {"annotations": {"cotenant.dev/gpus": None}}, "status": {"capacity": gone}}
-    cluster.api.patch(path, body)
+    condition = {"$patch": "delete", "type": "cotenant.dev/GPUsHealthy"}
+    status = {"capacity": gone, "conditions": [condition]}
+    body = {"metadata": {"annotations": {"cotenant.dev/gpus": None}}, "status": status}
+    cluster.api.patch(path, body, kind="strategic")
 
 
 def everything(api: Api) -> set[str]:
@@ -163,7 +165,8 @@ def everything(api: Api) -> set[str]:
                     if meta.get("namespace") != "kube-node-lease":
                         found.add(f"{name}{suffix} {meta.get('namespace', '')}/{meta['name']}")
     for node in api.items("/api/v1/nodes"):
-        shown = [*node["status"]["capacity"], *node["metadata"].get("annotations", {})]
+        conditions = [each["type"] for each in node["status"].get("conditions", ())]
+        shown = [*node["status"]["capacity"], *node["metadata"].get("annotations", {}), *conditions]
         found |= {f"{node['metadata']['name']}: {each}" for each in shown}
     return found
 

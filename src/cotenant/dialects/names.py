@@ -1,4 +1,4 @@
-"""The native names: resources on containers and nodes, annotations on pods."""
+"""The native names: resources of containers and nodes, annotations of pods and nodes, a node condition."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ GPUS = f"{DOMAIN}/gpus"
 """On nodes, by the agent: the cards one by one."""
 DRAINED = f"{DOMAIN}/drained"
 """On nodes, by people: UUIDs of cards that take no new grant."""
+GPUS_HEALTHY = f"{DOMAIN}/GPUsHealthy"
+"""The type of a node's condition, by the agent: whether every GPU works."""
 
 _GPU_COUNT = f"gpu-count.{DOMAIN}/"
 _DEVICES = f"devices.{DOMAIN}/"

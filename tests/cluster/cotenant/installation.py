@@ -148,9 +148,14 @@ class Installation:
         slots = "cotenant.dev/gpu-slot"  # the kubelet's own
         none = dict.fromkeys(name for name in self.dialects.resources if name != slots)
         annotations = {"cotenant.dev/gpus": None}
+        conditions = [{"$patch": "delete", "type": "cotenant.dev/GPUsHealthy"}]
         self.api.patch(
             f"/api/v1/nodes/{node}/status",
-            {"metadata": {"annotations": annotations}, "status": {"capacity": none}},
+            {
+                "metadata": {"annotations": annotations},
+                "status": {"capacity": none, "conditions": conditions},
+            },
+            kind="strategic",
         )
 
     def standin(self) -> Path:

@@ -12,6 +12,8 @@ from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.dialects import names
 
+HEALTHY = {"type": names.GPUS_HEALTHY, "status": "False", "reason": "GPUUnhealthy", "message": "GPU 1: lost"}
+
 WRITES = {
     "metadata": {"annotations": {names.GPUS: "{}"}},
     "status": {
@@ -39,6 +41,47 @@ class TestAnAgent:
         assert seen["status"]["capacity"][names.GPU_MEMORY] == "80Gi"
         taken = {"capacity": {"volcano.sh/gpu-memory": None}, "allocatable": {names.GPU: "1"}}
         agent.patch("/api/v1/nodes/hollow-own/status", {"status": taken})
+
+    def test_writes_its_own_condition_and_leaves_those_of_the_kubelet(self, api: Api, agent: Api):
+        path = "/api/v1/nodes/hollow-own/status"
+        theirs = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "False"}]
+        api.patch(path, {"status": {"conditions": theirs}}, kind="strategic")
+        before = api.get(path)["status"]["conditions"]
+        agent.patch(
+            path, {**WRITES, "status": {**WRITES["status"], "conditions": [HEALTHY]}}, kind="strategic"
+        )
+        agent.patch(path, {"status": {"conditions": [{**HEALTHY, "status": "True"}]}}, kind="strategic")
+        *others, own = sorted(
+            api.get(path)["status"]["conditions"], key=lambda c: c["type"] == HEALTHY["type"]
+        )
+        assert others == before
+        assert (own["type"], own["status"], own["message"]) == (HEALTHY["type"], "True", "GPU 1: lost")
+        agent.patch(
+            path,
+            {"status": {"conditions": [{"$patch": "delete", "type": HEALTHY["type"]}]}},
+            kind="strategic",
+        )
+        assert api.get(path)["status"]["conditions"] == before
+
+    @pytest.mark.parametrize(
+        ("kind", "conditions"),
+        [
+            ("strategic", [{"type": "Ready", "status": "False"}]),
+            ("strategic", [{"type": "Ready", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]),
+            ("strategic", [{"$patch": "delete", "type": "Ready"}]),
+            ("strategic", [{"type": "cotenant.dev/Other", "status": "True"}]),
+            ("strategic", [HEALTHY, {"type": "Ready", "status": "False"}]),
+            ("merge", [HEALTHY]),
+            ("merge", [{"type": "Ready", "status": "True"}, HEALTHY, HEALTHY]),
+        ],
+        ids=str,
+    )
+    def test_writes_no_condition_of_others(self, api: Api, agent: Api, kind: str, conditions: list[Object]):
+        path = "/api/v1/nodes/hollow-own/status"
+        ready = [{"type": "Ready", "status": "True"}]
+        api.patch(path, {"status": {"conditions": ready}}, kind="merge")
+        with pytest.raises(Refused, match=r"403.*no condition of a node but cotenant.dev/GPUsHealthy"):
+            agent.patch(path, {"status": {"conditions": conditions}}, kind=kind)
 
     def test_writes_of_no_other_node(self, agent: Api):
         with pytest.raises(Refused, match=r"403.*the node that it runs on"):

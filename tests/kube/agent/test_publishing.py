@@ -1,11 +1,13 @@
-"""The node says what its cards are: written when it differs, and never below what its pods ask for."""
+"""The node reports its GPUs: written when something differs, and never below what its pods request."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from kube import builders as pods
 from kube.replay import client_of, fails, hangs_up, replaying, says
@@ -16,7 +18,8 @@ from cotenant.dialects.registry import Dialects
 from cotenant.hardware.nvml import CardReading
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import cards_in_use, granted_on, grants_of, requested
-from cotenant.kube.agent.publishing import Publisher, difference, wanted
+from cotenant.kube.agent.publishing import Publisher, wanted
+from cotenant.kube.agent.publishing import difference as difference_at
 from cotenant.kube.api.errors import Conflict, Forbidden, Unreachable
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.nodes.gpus import gpus_of_node, read_gpus
@@ -24,6 +27,9 @@ from cotenant.kube.nodes.gpus import gpus_of_node, read_gpus
 GIB = 2**30
 GPUS = "cotenant.dev/gpus"
 MEMORY = "cotenant.dev/gpu-memory"
+HEALTHY = "cotenant.dev/GPUsHealthy"
+NOW = datetime(2026, 11, 1, 12, 0, tzinfo=UTC)
+KUBELETS = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 
 
 def sight(*problems: str | None, outside=None) -> Sight:
@@ -34,23 +40,36 @@ def sight(*problems: str | None, outside=None) -> Sight:
     return Sight(cards, outside or {}, 0.0, granted=True)
 
 
-def want(seen: Sight, asked=None, dialects: Dialects | None = None):
-    return wanted(seen, dialects or Dialects(), asked or {}, "1.0", mps=False)
+def want(seen: Sight, asked=None, dialects: Dialects | None = None, **more):
+    return wanted(seen, dialects or Dialects(), asked or {}, "1.0", mps=False, **more)
 
 
-def node(annotations=None, capacity=None, uid="u1", version="1"):
+def difference(node, want, now=NOW):
+    return difference_at(node, want, now)
+
+
+def node(annotations=None, capacity=None, conditions=(KUBELETS,), uid="u1", version="1"):
     body = {
         "metadata": {"name": "n1", "uid": uid, "resourceVersion": version, "annotations": annotations or {}},
-        "status": {"capacity": capacity or {}},
+        "status": {"capacity": capacity or {}, "conditions": list(conditions)},
     }
     return NODES.decode(json.dumps(body).encode())
 
 
+def conditions_of(node) -> list[dict]:
+    return json.loads(msgspec.json.encode(node.status.conditions))
+
+
 def applied(to, patch):
-    """The node after a merge patch."""
+    """The node after a strategic merge patch."""
     annotations = {**to.metadata.annotations, **patch.get("metadata", {}).get("annotations", {})}
-    capacity = {**to.status.capacity, **patch.get("status", {}).get("capacity", {})}
-    return node(annotations, {name: text for name, text in capacity.items() if text is not None})
+    status = patch.get("status", {})
+    capacity = {**to.status.capacity, **status.get("capacity", {})}
+    conditions = {each["type"]: each for each in conditions_of(to)}
+    for each in status.get("conditions", ()):
+        conditions[each["type"]] = conditions.get(each["type"], {}) | each
+    kept = {name: text for name, text in capacity.items() if text is not None}
+    return node(annotations, kept, conditions.values())
 
 
 def test_what_is_written_reads_back_as_the_cards():
@@ -87,15 +106,16 @@ def test_only_what_differs_is_written():
     assert first["status"]["capacity"] == {name: str(amount) for name, amount in wished.capacity.items()}
     there = applied(node(), first)
     assert difference(there, wished) is None
-    spelled = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "16Gi"})
+    conditions = conditions_of(there)
+    spelled = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "16Gi"}, conditions)
     assert difference(spelled, wished) is None, "the same amount in other words"
-    reset = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "0"})
+    reset = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "0"}, conditions)
     assert difference(reset, wished) == {
         "status": {"capacity": {MEMORY: str(16 * GIB)}, "allocatable": {MEMORY: str(16 * GIB)}}
     }
     strange = node(there.metadata.annotations, {**there.status.capacity, MEMORY: "much"})
     assert difference(strange, wished)["status"]["capacity"] == {MEMORY: str(16 * GIB)}
-    stripped = node({}, there.status.capacity)
+    stripped = node({}, there.status.capacity, conditions)
     assert difference(stripped, wished) == {"metadata": {"annotations": {GPUS: wished.annotation}}}
 
 
@@ -115,6 +135,69 @@ def test_an_annotation_that_nobody_can_read_is_written_anew():
     wished = want(sight(None))
     patch = difference(node({GPUS: "{damaged"}), wished)
     assert patch["metadata"]["annotations"] == {GPUS: wished.annotation}
+
+
+def condition_of(node):
+    (found,) = [each for each in node.status.conditions if each.type == HEALTHY]
+    return found
+
+
+def test_the_condition_says_which_gpu_is_sick_and_why():
+    patch = difference(node(), want(sight(None, "reported a fault (XID 79)")))
+    assert patch["status"]["conditions"] == [
+        {
+            "type": HEALTHY,
+            "status": "False",
+            "reason": "GPUUnhealthy",
+            "message": "GPU 1 (GPU-1): reported a fault (XID 79)",
+            "lastHeartbeatTime": "2026-11-01T12:00:00Z",
+            "lastTransitionTime": "2026-11-01T12:00:00Z",
+        }
+    ]
+
+
+def test_the_condition_has_the_time_of_its_last_transition_and_is_written_only_when_it_changes():
+    there = applied(node(), difference(node(), want(sight(None, None))))
+    assert condition_of(there).status == "True"
+    assert difference(there, want(sight(None, None)), NOW + timedelta(days=1)) is None
+    there = applied(there, difference(there, want(sight(None, "lost")), NOW + timedelta(hours=1)))
+    later = difference(there, want(sight("lost", "lost")), NOW + timedelta(hours=2))
+    assert "lastTransitionTime" not in later["status"]["conditions"][0]
+    there = applied(there, later)
+    assert condition_of(there).last_transition_time == NOW + timedelta(hours=1)
+    assert [each.type for each in there.status.conditions] == ["Ready", HEALTHY]
+
+
+def test_a_condition_that_somebody_removed_is_written_again():
+    there = applied(node(), difference(node(), want(sight(None))))
+    without = node(there.metadata.annotations, there.status.capacity)
+    assert list(difference(without, want(sight(None)))["status"]) == ["conditions"]
+
+
+def test_the_condition_is_unknown_while_the_driver_does_not_answer():
+    wished = want(sight("the driver does not answer"), trouble="the driver does not answer: 30 s")
+    assert (wished.condition.status, wished.condition.reason) == ("Unknown", "DriverNotAnswering")
+    never = want(sight(), trouble="no driver")
+    assert never.condition.message == "no driver"
+    patch = difference(node({GPUS: "of an agent before"}, {MEMORY: "5"}), never)
+    assert list(patch) == ["status"], "what GPUs there are is not known, so nothing is said of them"
+    assert list(patch["status"]) == ["conditions"]
+
+
+def test_a_drained_gpu_is_not_sick_and_the_message_says_so():
+    wished = want(sight(None, None), drained={"GPU-1", "GPU-elsewhere"}).condition
+    assert (wished.status, wished.reason) == ("True", "GPUsHealthy")
+    assert wished.message == "all 2 GPUs are healthy; drained, which is no fault: GPU 1 (GPU-1)"
+    both = want(sight("lost", None), drained={"GPU-1"}).condition
+    assert both.status == "False"
+    assert both.message == "GPU 0 (GPU-0): lost; drained, which is no fault: GPU 1 (GPU-1)"
+
+
+def test_a_node_of_any_number_of_gpus_has_a_message_that_can_be_read():
+    wished = want(sight(*["x" * 5000] * 20)).condition
+    assert wished.message.endswith("; and 12 more")
+    assert len(wished.message) < 2000
+    assert want(sight()).condition.reason == "NoGPUs"
 
 
 def granted(uid: str, *shares: tuple[str, int], phase="Running", **more):
@@ -213,6 +296,18 @@ async def test_a_difference_is_written_through_the_status_and_then_there_is_none
         assert publisher.published == len(server.seen) == 1
         assert (server.seen[0].method, server.seen[0].path) == ("PATCH", "/api/v1/nodes/n1/status")
         assert server.seen[0].json["metadata"]["uid"] == "u1", "no other node of that name"
+        kind = server.seen[0].headers["Content-Type"]
+        assert kind == "application/strategic-merge-patch+json", "any other would replace all conditions"
+
+
+@pytest.mark.asyncio
+async def test_gpus_that_nobody_knows_are_not_published_but_the_condition_is():
+    state = {"node": node()}
+    wished = want(sight(), trouble="no driver")
+    async with publishing(accepts(state), node=lambda: state["node"], want=lambda: wished) as (publisher, _):
+        await until(lambda: publisher.published == 1)
+        assert condition_of(state["node"]).status == "Unknown"
+        assert not publisher.current
 
 
 @pytest.mark.asyncio

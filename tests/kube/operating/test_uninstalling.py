@@ -1,8 +1,8 @@
-"""What is left on a node when agents are gone, and nothing else, is taken from it."""
+"""What agents left on a node, and nothing else, is removed from it."""
 
 from __future__ import annotations
 
-from cotenant.kube.api.objects import Meta, Node, NodeStatus
+from cotenant.kube.api.objects import Condition, Meta, Node, NodeStatus
 from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
 from cotenant.kube.operating.uninstalling import traces
 
@@ -30,7 +30,16 @@ def test_what_the_agent_put_there_goes_and_what_others_put_stays() -> None:
     }
 
 
+def test_the_condition_goes_and_those_of_others_stay() -> None:
+    there = (Condition("Ready", "True"), Condition("cotenant.dev/GPUsHealthy", "False"))
+    assert traces(Node(Meta(name="n"), status=NodeStatus(conditions=there))) == {
+        "status": {"conditions": [{"$patch": "delete", "type": "cotenant.dev/GPUsHealthy"}]}
+    }
+
+
 def test_a_node_without_traces_is_left_alone() -> None:
+    there = NodeStatus(conditions=(Condition("Ready", "True"),))
+    assert traces(Node(Meta(name="n"), status=there)) is None
     assert traces(node({"cpu": "8", "aliyun.com/gpu-mem": "80"})) is None
 
 

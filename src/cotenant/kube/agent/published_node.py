@@ -1,4 +1,4 @@
-"""Publishes the node's GPUs and capacity to the API server, as a part of the agent."""
+"""Publishes the node's GPUs, capacity and condition to the API server, as a part of the agent."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cotenant.kube.agent.grants import requested
 from cotenant.kube.agent.publishing import Publisher, Wanted, wanted
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.nodes.gpus import drained_of
 from cotenant.kube.parts.part import Part
 from cotenant.kube.settings import Settings
 
@@ -32,9 +33,9 @@ class PublishedNode(Part):
         self._resources = frozenset(self._dialects.capacity(()))
         self._cards = context.use(Cards)
         self._looked = self._cards.looks()
-        store, name = self._node.store, context.node
+        store, self._name = self._node.store, context.node
         self._publisher = context.share(
-            Publisher(context.client, lambda: store.named(name), self._wanted, store.put)
+            Publisher(context.client, lambda: store.named(self._name), self._wanted, store.put)
         )
         store.subscribe(lambda _: self._publisher.again())
         self._pods.store.subscribe(lambda _: self._publisher.again())
@@ -61,9 +62,16 @@ class PublishedNode(Part):
             self._publisher.again()
 
     def _wanted(self) -> Wanted | None:
-        """None while the driver has never answered: others may know better what GPUs the node has."""
-        sight, survey = self._cards.sight, self._cards.survey
-        if sight is None or not sight.granted or (survey.trouble is not None and not sight.cards):
+        """None until the GPUs and the node's grants were read once."""
+        sight, node = self._cards.sight, self._node.store.named(self._name)
+        if sight is None or not sight.granted or node is None:
             return None
-        asked = requested(self._pods.store, self._resources)
-        return wanted(sight, self._dialects, asked, self._version, mps=mps.is_running(self._environ))
+        return wanted(
+            sight,
+            self._dialects,
+            requested(self._pods.store, self._resources),
+            self._version,
+            mps=mps.is_running(self._environ),
+            trouble=self._cards.survey.trouble,
+            drained=drained_of(node),
+        )

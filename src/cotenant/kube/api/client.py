@@ -153,14 +153,18 @@ class Client:
         subresource: str = "",
         retry: bool = True,
         within: float | None = None,
+        strategic: bool = False,
     ) -> T:
-        """Sets what `changes` names; None removes a key."""
+        """Sets what `changes` names; None removes a key. A list replaces the one that is there, unless the
+        patch is `strategic`: then items with the same key (conditions: their `type`) are merged, all others
+        stay, and `{"$patch": "delete", "type": ...}` removes one. Built-in kinds only.
+        """
         call = Call(
             asked=_asked("patch", resource, namespace, name, subresource),
             method="PATCH",
             path=resource.path(namespace, name, subresource),
             body=msgspec.json.encode(guard.into(changes)),
-            content_type="application/merge-patch+json",
+            content_type=f"application/{'strategic-' if strategic else ''}merge-patch+json",
             retry=retry,
             within=within,
         )

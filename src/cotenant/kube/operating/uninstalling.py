@@ -1,7 +1,8 @@
-"""Taking away what agents and servers wrote for themselves, when they are gone.
+"""Removes what agents and servers wrote, once they are gone.
 
-Nodes lose our annotations and what agents put into their capacity; the server's Secret, Leases and
-EndpointSlice go. No pod is touched: those that run keep running, and their annotations go with them.
+Nodes lose our annotations, our condition and what agents put into their capacity; the server's Secrets,
+ConfigMap, Leases and EndpointSlice are deleted. No pod is touched: running pods keep running, and their
+annotations go with them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.objects import Node
 from cotenant.kube.api.resources import ENDPOINT_SLICES, LEASES, NODES, PODS, SECRETS, Resource
 from cotenant.kube.certificates.keeper import SECRET
+from cotenant.kube.nodes.condition import removal
 from cotenant.kube.nodes.gpus import read_gpus
 
 AGENTS = "app.kubernetes.io/name=cotenant,app.kubernetes.io/component in (agent,server)"
@@ -32,12 +34,12 @@ PAUSE = 1.0
 
 
 class StillRunning(CotenantError):
-    """Agents or servers run: they would write again what is taken away."""
+    """Agents or servers run: they would write again what is removed."""
 
 
 @dataclass
 class Removed:
-    """What was taken away."""
+    """What was removed."""
 
     nodes: list[str] = field(default_factory=list)
     objects: list[str] = field(default_factory=list)
@@ -49,7 +51,7 @@ class Removed:
 
 
 def traces(node: Node) -> dict[str, Any] | None:
-    """The patch of its status that removes them; None if there are none."""
+    """Returns the strategic merge patch of the node's status that removes them; None if there are none."""
     there = node.metadata.annotations
     annotations = [key for key in (names.GPUS, names.DRAINED) if key in there]
     try:
@@ -59,11 +61,14 @@ def traces(node: Node) -> dict[str, Any] | None:
     changes: dict[str, Any] = {}
     if annotations:
         changes["metadata"] = {"annotations": dict.fromkeys(annotations)}
-    status = {
+    status: dict[str, Any] = {
         kind: dict.fromkeys(ours)
         for kind, amounts in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable))
         if (ours := [key for key in amounts if key in put or key.startswith(f"{names.DOMAIN}/")])
     }
+    condition = removal(node)
+    if condition is not None:
+        status["conditions"] = [condition]
     if status:
         changes["status"] = status
     return changes or None
@@ -72,14 +77,16 @@ def traces(node: Node) -> dict[str, Any] | None:
 async def uninstall(
     client: Client, namespace: str, within: float, clock: Callable[[], float] = time.monotonic
 ) -> Removed:
-    """Repeatable. Waits until agents and servers have ended."""
+    """Waits until agents and servers have terminated. May be repeated."""
     await _wait_until_ended(client, namespace, clock() + within, clock)
     removed = Removed()
     for node in (await client.list(NODES)).items:
         changes = traces(node)
         if changes is not None:
             try:
-                await client.merge_patch(NODES, node.metadata.name, changes, subresource="status")
+                await client.merge_patch(
+                    NODES, node.metadata.name, changes, subresource="status", strategic=True
+                )
             except NotFound:
                 continue
             removed.nodes.append(node.metadata.name)
