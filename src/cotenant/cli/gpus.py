@@ -16,15 +16,15 @@ from cotenant.observe.view import GpuView
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, output: str) -> None:
-    """Show the cards: free and granted memory, and who is on them.
+    """Show the GPUs: free and granted memory, and who is on them.
 
     \b
     cotenant gpus
     cotenant gpus -o json
     cotenant gpus --simulate 2xA100-80GB,1xT4
 
-    FREE is what a new grant may take: the card's memory less what is granted and less what processes
-    outside any grant hold. USED is what is in use now, by whomever.
+    FREE is what a new grant may take: the GPU's memory less what is granted and less what processes
+    outside any grant hold. USED is what any process holds now.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     machine = machine_of(ctx.obj)
     view = snapshot(machine)

@@ -43,7 +43,7 @@ class Section(NamedTuple):
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, interval: str, iterations: int | None, output: str) -> None:
-    """Watch the cards, who uses them and who waits; Ctrl-C ends it.
+    """Watch the GPUs, who uses them and who waits; Ctrl-C ends it.
 
     \b
     cotenant top
@@ -51,8 +51,8 @@ def command(ctx: click.Context, interval: str, iterations: int | None, output: s
     cotenant top -n 1                      one look
     cotenant top -o json | jq .gpus        one line of JSON a look
 
-    Without a terminal it prints one look, or as many as -n says. BUSY is the share of the card's time in the
-    last moments; USED is red beyond the limit.
+    Without a terminal it prints one look, or as many as -n says. BUSY is the share of the GPU's time in the
+    last seconds; USED is red beyond the limit.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     pause = parse_duration(interval, "--interval")
     if pause < SHORTEST:
@@ -109,7 +109,7 @@ def _show_plain(views: Iterator[View]) -> None:
 
 
 def _show_live(views: Iterator[View], *, screen: bool) -> None:
-    """On a screen of its own, or where the cursor is, so that the last look stays to be read."""
+    """Draws on a separate screen, or at the cursor, so that the last look stays readable."""
     from rich.live import Live  # only here: it takes longer to load than all the rest
 
     with Live(screen=screen, auto_refresh=False) as live:

@@ -1,8 +1,8 @@
-"""The one pass that every change of the ledger goes through.
+"""Changes the ledger and serves the line, in one pass that every change goes through.
 
-Load, reap, look at the cards, serve the line, write, commit; then wake those who were admitted. Whoever
-frees room makes this pass for everybody in line, so a waiter starts the moment there is room and needs no
-poll of its own.
+Load, remove what has ended, read the GPUs, serve the line, write, commit; then wake the jobs that were
+admitted. The process that frees room makes this pass for everybody in line, so a waiting job starts the
+moment there is room, without polling.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cotenant.local.store import Books
 
 
 class Sight(NamedTuple):
-    """The cards and who holds what on them, at one moment."""
+    """The GPUs and who holds what on them, at one moment."""
 
     readings: tuple[CardReading, ...]
     accounts: Mapping[str, GpuAccount]
@@ -51,7 +51,7 @@ class Sight(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What became of a job that came to the line: granted if it has shares, else why it waits."""
+    """The state of a job that has joined the line: granted if it has shares, else why it waits."""
 
     job: Job
     refusal: Refusal | None
@@ -75,7 +75,7 @@ def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
 
 
 def settle(machine: Machine) -> None:
-    """Reap, and give the room to those who wait for it."""
+    """Removes jobs that have ended, and gives their room to those who wait for it."""
     with machine.store.change() as books:
         ended = reap.reap(books, machine)
         admitted = _grant_if_seen(machine, books)
@@ -83,10 +83,10 @@ def settle(machine: Machine) -> None:
 
 
 def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
-    """Come to the line with a demand, and be served at once if there is room. Without `wait` no place is
-    kept.
+    """Adds a job to the line, and grants its demand at once if there is room. Without `wait` it keeps no
+    place.
 
-    A name that is taken gets a number behind it if the job may be renamed.
+    If its name is in use, it gets a number behind it, if it may be renamed.
     """
     with machine.store.change() as books:
         ended = reap.reap(books, machine)
@@ -109,7 +109,7 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
 
 
 def ask_again(machine: Machine, id: str) -> Joined | None:
-    """Make a pass and tell how the job stands; None if it is no longer there."""
+    """Serves the line and returns the state of the job; None if it is no longer there."""
     with machine.store.change() as books:
         ended = reap.reap(books, machine)
         job = books.jobs.get(id)
@@ -124,7 +124,7 @@ def ask_again(machine: Machine, id: str) -> Joined | None:
 
 
 def withdraw(machine: Machine, id: str) -> None:
-    """Leave the line, or give back a grant that nothing was started with."""
+    """Removes a job from the line, or releases a grant with which nothing was started."""
     with machine.store.change() as books:
         job = books.jobs.get(id)
         ended = []
@@ -136,19 +136,19 @@ def withdraw(machine: Machine, id: str) -> None:
 
 
 def record(machine: Machine, job: Job) -> None:
-    """Note who answers for the job from now on."""
+    """Records the process that stands for the job from now on."""
     with machine.store.change() as books:
         books.jobs[job.id] = job
 
 
 def places(jobs: list[Job]) -> dict[str, int]:
-    """Id of each waiting job to its place in line."""
+    """The place in line of each waiting job, by id."""
     line = order(job.waiting for job in jobs if not job.shares)
     return {waiting.id: place for place, waiting in enumerate(line, start=1)}
 
 
 def _grant(machine: Machine, books: Books, sight: Sight | None = None) -> tuple[list[Job], Served]:
-    """Serve the line; those admitted are charged in the books."""
+    """Serves the line; those admitted are charged in the books."""
     if sight is None:
         sight = look(machine, list(books.jobs.values()), books.cards())
     books.know_cards({reading.gpu.uuid: replace(reading.gpu, healthy=True) for reading in sight.readings})
@@ -168,7 +168,7 @@ def _grant(machine: Machine, books: Books, sight: Sight | None = None) -> tuple[
 
 
 def _grant_if_seen(machine: Machine, books: Books) -> list[Job]:
-    """For who gives room back: that must succeed also when the cards cannot be read just now."""
+    """Serves the line when room is released, which must succeed even if the GPUs cannot be read now."""
     if not books.waiting:
         return []
     try:
@@ -180,7 +180,7 @@ def _grant_if_seen(machine: Machine, books: Books) -> list[Job]:
 def _serve(
     machine: Machine, books: Books, asking: str, sight: Sight | None = None
 ) -> tuple[list[Job], Joined]:
-    """Serve the line, and tell how one in it stands."""
+    """Serves the line, and returns the state of one job in it."""
     admitted, served = _grant(machine, books, sight)
     job, refusal, place = books.jobs[asking], None, 0
     if not job.shares:
@@ -196,7 +196,7 @@ def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sig
         try:
             usages[job.id] = slots.read_usage(job.slot)
         except slots.SlotUnusable:
-            continue  # not made yet, or spoilt: NVML still tells
+            continue  # not made yet, or damaged: NVML still reports it
     in_use = {share.uuid for job in granted for share in job.shares}
     readings = with_known(machine.cards.read(), known, in_use)
     by_pid = {job.process.pid: job.id for job in granted if job.process.alive()}

@@ -94,7 +94,7 @@ def _named(names: tuple[str, ...], of: object) -> dict[str, Any]:
 
 
 def _living(machine: Machine) -> list[Job]:
-    """What has ended is reaped on the way and what the ledger lost is charged again, if it can be written."""
+    """Removes jobs that have ended, and charges again what the ledger lost, if it can be written."""
     jobs = machine.store.jobs()
     strays = slot_folder.find_strays(machine.home, {job.id for job in jobs})
     if not strays and all(reap.is_alive(job) for job in jobs):

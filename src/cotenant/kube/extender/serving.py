@@ -1,4 +1,4 @@
-"""The extender's HTTP side: only the leader answers, and only once its ledger is known to be complete."""
+"""Serves the scheduler extender over HTTP: only the leader answers, once its ledger is complete."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from cotenant.observe.metrics import Metric
 log = get_logger(__name__)
 
 LARGEST_BODY = 64 * 2**20
-"""A scheduler that sends whole nodes, 5,000 of them, sends as much."""
+"""Bytes. A scheduler that sends 5,000 whole nodes sends about this much."""
 
 PREFIXES = ("", "/gpushare-scheduler")
-"""gpushare's own extender is configured with the second."""
+"""Configurations made for gpushare's extender have the second."""
 
 
 @runtime_checkable
@@ -42,12 +42,12 @@ class Binder(Protocol):
 
 @dataclass
 class Extender:
-    """The verbs as functions of bodies, and all that is served besides."""
+    """The extender's verbs as functions of request bodies, and the routes beside them."""
 
     decider: Decider
     binder: Binder
     ready: Callable[[], str | None]
-    """None if it may answer, else why not."""
+    """None if it may answer, else the reason."""
     registry: Registry
 
     def __post_init__(self) -> None:
@@ -146,7 +146,7 @@ def _handler(verb: Verb) -> Callable[[web.Request], Awaitable[web.Response]]:
         status, body = answer if isinstance(answer, tuple) else await answer
         response = web.Response(body=body, status=status, content_type="application/json")
         if status == 503:
-            response.force_close()  # a kept connection would lead here again, and not to who leads now
+            response.force_close()  # a kept connection would lead here again, and not to the new leader
         return response
 
     return handle

@@ -1,7 +1,7 @@
-"""Looking at the cards again and again, without ever waiting for a driver that hangs.
+"""Reads the GPUs' state at an interval, and goes on when the driver hangs.
 
-NVML is asked in threads of its own. One that does not come back is left behind: the cards are then sick, the
-agent goes on, and when the driver answers after all the cards are well again.
+NVML is called in separate threads. One that does not return is left behind: its GPUs are then unhealthy and
+the agent goes on. When the driver answers after all, they are healthy again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ T = TypeVar("T")
 log = get_logger(__name__)
 
 _LISTEN = 30.0
-"""Seconds for which faults are listened to before the cards are registered anew: some may have come back."""
+"""Seconds. Then the GPUs are registered for fault events again: some may have come back."""
 STEP = 16 << 20
 """Bytes. Memory outside grants is rounded up to it, so that the node's status seldom changes."""
 _APART = 0.5
-"""Seconds at least between two looks, however many faults ask for one."""
+"""Seconds, the shortest time between two surveys, however many faults ask for one."""
 
 
 class Cards(Protocol):
-    """Where the cards' state is read."""
+    """Reads the state of the GPUs."""
 
     def read(self) -> Readings: ...
 
@@ -43,13 +43,13 @@ class Cards(Protocol):
 
 
 class Faults(Protocol):
-    """Where faults are heard."""
+    """Reports faults of the GPUs."""
 
     def faults(self, timeout: float) -> Iterator[Fault]: ...
 
 
 class Look(NamedTuple):
-    """What a thread brings back."""
+    """What the thread that asks the driver returns."""
 
     readings: Readings
     owners: Mapping[int, Owner | None]
@@ -59,53 +59,53 @@ class Look(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """The cards, and what is held on each outside of grants."""
+    """The result of a survey: the GPUs, and the memory on each that no grant covers."""
 
     cards: tuple[CardReading, ...]
     outside: Mapping[str, int]
     at: float
-    """When, by a monotonic clock."""
+    """Time of the survey, by a monotonic clock."""
     granted: bool
-    """Whether the node's grants were known: without them, whatever a pod holds looks like outside."""
+    """Whether the node's grants were known: without them, all that pods hold counts as outside."""
     busy: Mapping[str, Mapping[Owner, int]] = {}
     """Percent of each GPU's time by container; without the GPUs of which the driver does not report it."""
 
 
 @dataclass
 class Survey:
-    """`run()` keeps `sight` fresh until it is cancelled."""
+    """`run()` keeps `sight` up to date until it is cancelled."""
 
     cards: Cards
     listener: Faults
-    """Not the same as `cards`: each is used by a thread of its own."""
+    """Not the same object as `cards`: each is used by its own thread."""
     grants: Callable[[], Mapping[str, PodGrant] | None]
     """By pod UID; None while they are not known."""
     counted: Callable[[], Mapping[str, Mapping[str, int]]]
-    """Bytes of the slots' usage by card and pod UID; asked where the driver does not tell."""
+    """Bytes that slots count, by GPU and pod UID; read only where the driver does not report a process's."""
     interval: float
     timeout: float
     recovery: float
     seen: Callable[[], None] = lambda: None
-    """Called after each look."""
+    """Called after each survey."""
     clock: Callable[[], float] = time.monotonic
     busy: Callable[[Iterable[str]], Mapping[str, Mapping[int, int]]] = activity.by_gpu
     """Percent of GPUs' time by pid; without those of which the driver does not report it."""
 
     sight: Sight | None = field(default=None, init=False)
     trouble: str | None = field(default=None, init=False)
-    """Why the driver gives no answer."""
+    """Why the driver does not answer; None if it does."""
     _remembered: Remembered = field(default=NOTHING, init=False)
     _unexplained: dict[str, int] = field(default_factory=dict, init=False)
     _asking: asyncio.Future[Look] | None = field(default=None, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def recall(self, older: Remembered) -> None:
-        """What was known before this agent started."""
+        """Takes over what the agent before this one had published."""
         self._remembered = together(self._remembered, older)
         self.again()
 
     def again(self) -> None:
-        """Look as soon as possible."""
+        """Surveys as soon as possible."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -128,7 +128,7 @@ class Survey:
                 continue
 
     async def look(self) -> Sight:
-        """Once; it takes no longer than `timeout`."""
+        """Surveys once, within `timeout`."""
         if self._asking is None:
             self._asking = in_thread(self._ask)
         done, _ = await asyncio.wait({self._asking}, timeout=self.timeout)
@@ -141,7 +141,9 @@ class Survey:
                 told, owners, busy = asked.result()
             except CotenantError as error:
                 told = str(error)
-            except Exception as error:  # whatever a driver does, the cards are sick and the agent is not
+            except (
+                Exception
+            ) as error:  # whatever a driver does, its GPUs are not healthy and the agent goes on
                 log.exception("GPUs cannot be read")
                 told = f"the cards cannot be read: {error}"
         self._note(told if isinstance(told, str) else None)
@@ -195,7 +197,7 @@ class Survey:
         self.trouble = trouble
 
     def _listen(self, loop: asyncio.AbstractEventLoop, listening: asyncio.Event) -> None:
-        """In a thread, for as long as the process lives."""
+        """Runs in a thread, for as long as the process lives."""
         while True:
             pause = 0.0
             try:
@@ -203,7 +205,7 @@ class Survey:
                 loop.call_soon_threadsafe(listening.set)
                 for fault in faults:
                     loop.call_soon_threadsafe(self._heard, fault)
-            except CotenantError:  # `look` tells what is wrong with the driver
+            except CotenantError:  # `look` reports what is wrong with the driver
                 pause = self.interval
             except RuntimeError:  # the loop is closed: the agent ends
                 return
@@ -255,7 +257,7 @@ def _by_owner(
 
 
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Not in a pool: its threads are waited for at the end, and this one may never come back."""
+    """Runs it in a thread of its own. A pool waits for its threads at exit, and this one may never return."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -276,7 +278,7 @@ def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
             problem = error
         try:
             loop.call_soon_threadsafe(finish, result, problem)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: nobody waits for it
             return
 
     threading.Thread(target=run, name="cards", daemon=True).start()

@@ -1,4 +1,4 @@
-"""The tables of `kubectl inspect gpushare`, which people have scripts and eyes for.
+"""Prints the tables of `kubectl inspect gpushare`, which people and their scripts are used to.
 
 Units are chosen as that tool does: by how much of `aliyun.com/gpu-mem` a card of the first node is worth;
 more than 100 can only be MiB. With MiB the heads are those of its user guide, with GiB those that it prints
@@ -17,7 +17,7 @@ from cotenant.observe.view import GpuView, NodeView
 
 _GAP = 2
 _LONGEST_RULE = 120
-"""The tool's own grows with the number of pods on the first node."""
+"""Characters. The tool's own grows with the number of pods on the first node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Unit:
     name: str
     bytes: int
     card: str
-    """The head of a card's column."""
+    """The heading of a GPU's column."""
     node: str
-    """The head of the node's column."""
+    """The heading of the node's column."""
     beyond: int
     """By how much the rule is longer than the first row."""
 
@@ -39,7 +39,7 @@ GIB = Unit("GiB", 2**30, "GPU{}(Allocated/Total)", "GPU Memory(GiB)", 20)
 
 
 def unit_of(nodes: Sequence[NodeView]) -> Unit:
-    """GiB where no node counts in this dialect: it is that tool's default."""
+    """GiB where no node has that resource: it is the tool's default."""
     for seen in nodes:
         memory, cards = (_shown(seen, name) for name in (MEMORY, COUNT))
         if memory and cards:
@@ -75,7 +75,7 @@ def summary(nodes: Sequence[NodeView]) -> str:
 
 
 def details(nodes: Sequence[NodeView], namespace: str | None = None) -> str:
-    """The pods of each card; those of one namespace, if it is given, though all are counted."""
+    """Lists the pods of each GPU, or those of one namespace; all are counted."""
     seen, unit = [each for each in nodes if each.gpus], unit_of(nodes)
     lines: list[str] = []
     rule = 0
@@ -101,7 +101,7 @@ def details(nodes: Sequence[NodeView], namespace: str | None = None) -> str:
 
 
 def remarks(card: GpuView) -> list[str]:
-    """What is not as usual about a card."""
+    """Says why a GPU takes no new grant."""
     found = []
     if card.problem is not None:
         found.append(f"is sick and takes no new grant: {card.problem}")
@@ -129,13 +129,13 @@ def _pod_rows(seen: NodeView, unit: Unit, namespace: str | None) -> list[list[st
 
 
 def _columns(seen: NodeView) -> dict[int, GpuView]:
-    """The column of each card: its index, or its place where indexes are shared (MIG)."""
+    """The column of each GPU: its index, or its position where indexes are shared (MIG)."""
     by_index = {card.gpu.index: card for card in seen.gpus}
     return by_index if len(by_index) == len(seen.gpus) else dict(enumerate(seen.gpus))
 
 
 def _amounts(cards: Sequence[GpuView], unit: Unit) -> tuple[int, int]:
-    """Allocated and total; a card that is full shows as full, though its size is no whole number of units."""
+    """Allocated and total; a full GPU shows as full, even if its size is not a whole number of units."""
     used = total = 0
     for card in cards:
         size = card.gpu.memory // unit.bytes
@@ -159,7 +159,7 @@ def _percent(used: int, total: int) -> int:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as they need to be, two spaces apart; nothing stands behind the last cell."""
+    """Columns as wide as they need to be, two spaces apart, without spaces at the end of a line."""
     widths: dict[int, int] = {}
     for row in rows:
         for at, cell in enumerate(row):

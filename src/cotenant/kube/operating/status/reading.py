@@ -1,4 +1,4 @@
-"""What the commands read of the API server."""
+"""Lists or watches all nodes and pods, for the commands that show them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def read_all(client: Client) -> Seen:
 
 
 async def follow(client: Client) -> AsyncGenerator[Seen, None]:
-    """As it is now, and again after every change, as soon as the caller asks."""
+    """Yields the present state, and a new one after every change, when the caller asks for it."""
     nodes, pods = Watcher(client, NODES), Watcher(client, PODS)
     changed = asyncio.Event()
     nodes.store.subscribe(lambda _: changed.set())
