@@ -1,4 +1,4 @@
-"""Pods as JSON, and what a cluster does with them, for tests of what is pure."""
+"""Pods and nodes as JSON, and what a cluster does with them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
+from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
+from cotenant.kube.api.objects import Pod
+from cotenant.kube.api.resources import PODS
+from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
 from cotenant.kube.pods.pod_json import annotations_of, containers_of
 from cotenant.kube.pods.slots import PodDemand, slots_of_pod
 
@@ -117,3 +122,71 @@ def counted_by_kubernetes(body: Mapping[str, Any], resource: str, read: Any) -> 
         else:
             most = max(most, sidecars + asked(each))
     return max(most, sidecars + sum(asked(each) for each in body["spec"]["containers"]))
+
+
+def pod_json(
+    name: str,
+    memory: str | None = "4Gi",
+    *,
+    uid: str | None = None,
+    priority: int = 0,
+    created: str = "2030-01-01T00:00:00Z",
+    node: str = "",
+    annotations: dict[str, str] | None = None,
+    **resources: str,
+) -> dict[str, Any]:
+    asked = {
+        **({} if memory is None else {MEMORY: memory}),
+        **{k.replace("__", "/"): v for k, v in resources.items()},
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "web",
+            "uid": uid or f"uid-{name}",
+            "resourceVersion": "1",
+            "creationTimestamp": created,
+            "annotations": annotations or {},
+        },
+        "spec": {
+            "nodeName": node,
+            "priority": priority,
+            "containers": [{"name": "main", "resources": {"limits": asked, "requests": asked}}],
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+def node_json(
+    name: str, *cards: int, outside: dict[int, int] | None = None, **allocatable: str
+) -> dict[str, Any]:
+    """Cards by their GiB."""
+    told = NodeGpus(
+        VERSION,
+        tuple(
+            NodeCard(
+                f"GPU-{name}-{at}", at, "NVIDIA A100", size * GI, outside=(outside or {}).get(at, 0) * GI
+            )
+            for at, size in enumerate(cards)
+        ),
+    )
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "resourceVersion": "1",
+            "annotations": {names.GPUS: write_gpus(told)},
+        },
+        "status": {
+            "allocatable": {"cpu": "64", "pods": "110", MEMORY: f"{sum(cards)}Gi", **allocatable},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def unschedulable(body: dict[str, Any]) -> None:
+    body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+
+
+def typed(body: dict[str, Any]) -> Pod:
+    return PODS.decode(msgspec.json.encode(body))

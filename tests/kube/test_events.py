@@ -4,7 +4,9 @@ import asyncio
 import re
 
 from kube import virtual_time
-from kube.world import Api, lost, pod_json, refused, typed
+from kube.builders import pod_json, typed
+from kube.fakeapi import lost, refused
+from kube.world import WatchedApi
 
 from cotenant.kube.api.errors import Forbidden
 from cotenant.kube.events import MOST, EventRecorder
@@ -15,7 +17,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])
 def told(main) -> None:
     async def whole():
         loop = asyncio.get_running_loop()
-        api = Api()
+        api = WatchedApi()
         teller = EventRecorder(api, clock=loop.time)
         running = asyncio.create_task(teller.run())
         await main(api, teller)
@@ -97,7 +99,7 @@ def test_a_text_is_worked_out_only_if_it_is_written_and_may_have_become_pointles
 
 def test_an_api_server_that_refuses_or_is_silent_harms_nobody():
     async def main(api, teller):
-        api.fates["event"] = [refused(Forbidden("no", code=403)), lost(before=True)] * 10
+        api.fates["apply events"] = [refused(Forbidden("no", code=403)), lost(before=True)] * 10
         for at in range(20):
             teller.tell(typed(pod_json(f"p{at}")), "WaitingForGPU", "text")
         await asyncio.sleep(1)

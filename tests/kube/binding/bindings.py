@@ -1,13 +1,11 @@
 """A node, pods that are to be bound to it, and what must be true afterwards."""
 
-from kube.world import (
-    World,
-    node_json,
-    pod_json,
-)
+from kube.builders import node_json, pod_json
+from kube.world import World
 
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import read_grant
+from cotenant.kube.api.resources import PODS
 
 
 def world(*cards: int, **pods: str) -> World:
@@ -38,5 +36,5 @@ def bound_and_charged(at: World, name: str = "a", node: str = "n1") -> None:
 
 def neither_bound_nor_charged(at: World, name: str = "a") -> None:
     assert at.charged() == {}
-    assert ("web", name) not in at.api.objects or at.api.truth(name).spec.node_name == ""
+    assert not at.api.has(PODS, name, "web") or at.api.truth(name).spec.node_name == ""
     nothing_is_under_way(at)

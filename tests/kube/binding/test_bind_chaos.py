@@ -10,12 +10,14 @@ from random import Random
 
 import pytest
 from kube import virtual_time
-from kube.world import GI, World, node_json, pod_json
+from kube.builders import GI, node_json, pod_json
+from kube.world import World
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import read_grant
 from cotenant.kube.api.errors import Conflict, Forbidden, NotFound, Unreachable
+from cotenant.kube.api.resources import PODS
 from cotenant.kube.extender.messages import Args
 
 CARDS = {"n1": (16, 16), "n2": (8, 16), "n3": (4,)}
@@ -72,13 +74,13 @@ class Chaos:
         """UID to node of those that hold a grant, as the API server has them."""
         return {
             body["metadata"]["uid"]: body["spec"]["nodeName"]
-            for body in self.api.objects.values()
+            for body in self.api.all(PODS).values()
             if body["spec"]["nodeName"] and body["status"]["phase"] not in {"Succeeded", "Failed"}
         }
 
     def audit(self) -> None:
         used = Counter[str]()
-        for body in self.api.objects.values():
+        for body in self.api.all(PODS).values():
             if body["metadata"]["uid"] in self.truth():
                 grant = read_grant(body["metadata"]["annotations"][names.GRANT], body["metadata"]["uid"])
                 for slot in grant.slots:
@@ -98,12 +100,12 @@ class Chaos:
         while self.faults:
             await asyncio.sleep(self.random.random() / 3)
             name = f"p{self.random.randrange(25)}"
-            if ("web", name) not in self.api.objects:
+            if not self.api.has(PODS, name, "web"):
                 self.made += 1
                 size = self.random.choice(("1Gi", "3Gi", "4Gi", "8Gi", "16Gi"))
                 self.api.add(pod_json(name, size, uid=f"uid-{self.made}", priority=self.random.randrange(3)))
             elif self.random.random() < 0.4:
-                self.api.delete(name)
+                self.api.drop(name)
             elif self.random.random() < 0.2:
                 self.api.change(name, lambda it: it["status"].update(phase="Succeeded"))
             else:
@@ -112,7 +114,7 @@ class Chaos:
     async def scheduler(self) -> None:
         while True:
             await asyncio.sleep(self.random.random() / 10)
-            waiting = [name for (_, name), body in self.api.objects.items() if not body["spec"]["nodeName"]]
+            waiting = [name for name, body in self.api.all(PODS).items() if not body["spec"]["nodeName"]]
             if waiting and self.at.lead.seconds > 0:
                 pod = self.api.truth(self.random.choice(waiting))
                 answer = json.loads(self.at.decider.filter(Args(pod, node_names=list(CARDS))))
@@ -187,7 +189,7 @@ def test_no_card_is_over_granted_and_nothing_leaks(seed):
         assert chaos.served > 50, "something happened"
         assert any(chaos.most[card] == size for card, size in chaos.sizes.items()), "cards were full at times"
         waiting = {
-            body["metadata"]["uid"] for body in chaos.api.objects.values() if not body["spec"]["nodeName"]
+            body["metadata"]["uid"] for body in chaos.api.all(PODS).values() if not body["spec"]["nodeName"]
         }
         assert set(at.line._places) <= waiting
         assert set(at.cluster.holds()) <= waiting

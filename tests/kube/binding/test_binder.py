@@ -11,17 +11,10 @@ from kube.binding.bindings import (
     touch,
     world,
 )
+from kube.builders import GI, node_json, pod_json
+from kube.fakeapi import after, hangs, lost, refused
 from kube.virtual_time import run
-from kube.world import (
-    GI,
-    World,
-    after,
-    hangs,
-    lost,
-    node_json,
-    pod_json,
-    refused,
-)
+from kube.world import World
 
 from cotenant.core.errors import BadInput, CotenantError, NoRoom
 from cotenant.dialects import names
@@ -38,7 +31,7 @@ def test_a_bind_carries_the_grant():
         await at.bind("a")
         bound_and_charged(at)
         assert at.free() in ([16, 4], [12, 8])
-        assert at.api.asked == [("bind", "a")]
+        assert at.api.calls == [("bind", "pods", "a")]
         assert names.devices("main") in at.api.truth("a").metadata.annotations
         assert [demand.memory for demand in served] == [4 * GI]
 
@@ -63,7 +56,7 @@ def test_a_newer_state_of_the_pod_is_read_and_bound():
         at.api.at_once = False
         touch(at.api)
         await at.bind("a")
-        assert [verb for verb, _ in at.api.asked] == ["bind", "get", "bind"]
+        assert [call.verb for call in at.api.calls] == ["bind", "get", "bind"]
         bound_and_charged(at)
 
     run(main())
@@ -162,7 +155,7 @@ def test_who_does_not_lead_binds_nothing():
         at.lead.seconds = 3.0  # not long enough for a request
         with pytest.raises(NotLeading):
             await at.bind("a")
-        assert at.api.asked == []
+        assert at.api.calls == []
         neither_bound_nor_charged(at)
 
     run(main())
@@ -265,7 +258,7 @@ def test_what_is_leaving_or_gated_is_not_bound(change):
         at.api.change("a", change)
         with pytest.raises(NotBound):
             await at.bind("a")
-        assert at.api.asked == []
+        assert at.api.calls == []
         neither_bound_nor_charged(at)
 
     run(main())
@@ -323,7 +316,7 @@ def test_a_grant_that_cannot_be_written_charges_nothing(monkeypatch):
 def test_deleted_while_it_is_being_bound():
     async def main():
         at = world()
-        at.api.fates["bind"] = [after(lambda api: api.delete("a"))]
+        at.api.fates["bind"] = [after(lambda api: api.drop("a"))]
         with pytest.raises(NotFound):
             await at.bind("a")
         neither_bound_nor_charged(at)
@@ -337,7 +330,7 @@ def test_bound_and_gone_before_the_answer_comes():
 
         async def fate(api, act):
             act()
-            api.delete("a")
+            api.drop("a")
 
         at.api.fates["bind"] = [fate]
         await at.bind("a")

@@ -9,13 +9,9 @@ from kube.binding.bindings import (
     nothing_is_under_way,
     world,
 )
+from kube.builders import pod_json
+from kube.fakeapi import lost, refused, withheld
 from kube.virtual_time import run
-from kube.world import (
-    lost,
-    pod_json,
-    refused,
-    withheld,
-)
 
 from cotenant.dialects import names
 from cotenant.kube.api.errors import Conflict, Unreachable
@@ -105,7 +101,7 @@ def test_in_doubt_and_then_gone():
         at.api.fates["bind"] = [lost(before=True)]
         with pytest.raises(Unreachable):
             await at.bind("a")
-        at.api.delete("a")
+        at.api.drop("a")
         await at.settled()
         neither_bound_nor_charged(at)
 
@@ -119,7 +115,7 @@ def test_in_doubt_and_then_another_pod_of_that_name():
         at.api.fates["bind"] = [lost(before=True)]
         with pytest.raises(Unreachable):
             await at.bind("a")
-        at.api.delete("a")
+        at.api.drop("a")
         at.api.add(pod_json("a", uid="second"))
         await at.settled()
         neither_bound_nor_charged(at)

@@ -3,7 +3,9 @@
 import asyncio
 
 from kube import virtual_time
-from kube.world import GI, World, hangs, node_json, pod_json
+from kube.builders import GI, node_json, pod_json
+from kube.fakeapi import hangs
+from kube.world import World
 
 from cotenant.dialects import names
 
@@ -58,7 +60,7 @@ def test_a_terminating_pod_stays_charged_until_it_is_gone():
         at = await bound()
         at.api.change("a", lambda it: it["metadata"].update(deletionTimestamp="2030-01-01T00:00:00Z"))
         assert at.charged() == {"uid-a": "n1"}
-        at.api.delete("a")
+        at.api.drop("a")
         assert at.charged() == {}
         assert at.free() == [16]
 
@@ -92,7 +94,7 @@ def test_deleted_and_made_anew_under_its_name_it_is_another_pod():
     async def main():
         at = await bound()
         at.api.at_once = False
-        at.api.delete("a")
+        at.api.drop("a")
         at.api.add(pod_json("a", uid="second"))
         at.api.deliver()
         assert at.charged() == {}
@@ -107,7 +109,7 @@ def test_made_anew_while_nobody_looked():
     async def main():
         at = await bound()
         at.api.at_once = False
-        at.api.delete("a")
+        at.api.drop("a")
         at.api.add(pod_json("a", uid="second"))
         at.api.relist()
         assert at.charged() == {}
@@ -125,7 +127,7 @@ def test_a_node_that_goes_and_returns_has_its_charges():
         at.api.add_node(node_json("n1", 16))
         assert at.free() == [12]
         at.api.remove_node("n1")
-        at.api.delete("a")
+        at.api.drop("a")
         at.api.add_node(node_json("n1", 16))
         assert at.free() == [16]
 
@@ -209,7 +211,7 @@ def test_a_new_term_forgets_what_a_newer_list_does_not_show():
         at.api.add(pod_json("b"))
         at.api.at_once = False
         await at.bind("b")
-        del at.api.objects["web", "b"]  # never seen bound, nor gone
+        del at.api.objects["pods", "web", "b"]  # never seen bound, nor gone
         unseen = at.keeper.unseen()
         assert set(unseen) == {"uid-b"}
         at.api.relist()
@@ -257,7 +259,7 @@ def test_a_pod_that_came_and_went_while_nobody_looked_is_found_out():
         at.api.add(pod_json("slow"))
         await at.bind("b")
         await at.bind("slow")
-        at.api.delete("b")
+        at.api.drop("b")
         lists = []
 
         async def relist():

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import virtual_time
-from kube.world import World, node_json, pod_json, typed
+from kube.builders import node_json, pod_json, typed
+from kube.world import World
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names

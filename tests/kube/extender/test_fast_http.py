@@ -8,7 +8,8 @@ from typing import Self
 
 import pytest
 from aiohttp import web
-from kube.world import World, node_json, pod_json
+from kube.builders import node_json, pod_json
+from kube.world import World
 from prometheus_client import CollectorRegistry
 
 from cotenant.kube.extender.fast_http import LONGEST_HEAD, FastHttp

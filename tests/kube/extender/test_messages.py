@@ -8,8 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kube.builders import json_values
-from kube.world import pod_json
+from kube.builders import json_values, pod_json
 
 from cotenant.core.errors import BadInput
 from cotenant.kube.extender import messages

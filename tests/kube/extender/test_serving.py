@@ -6,7 +6,8 @@ import logging
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from kube.world import GI, World, node_json, pod_json
+from kube.builders import GI, node_json, pod_json
+from kube.world import World
 from prometheus_client import CollectorRegistry
 
 from cotenant.dialects import names
@@ -72,7 +73,7 @@ def test_who_does_not_lead_says_so(prefix):
             answer = await http.get(path)
             assert answer.status == 503
             assert at.ready in await answer.text()
-        assert at.api.asked == []
+        assert at.api.calls == []
 
     served(main, cluster())
 

@@ -4,11 +4,8 @@ import asyncio
 import json
 
 from kube import virtual_time
-from kube.world import (
-    GI,
-    World,
-    node_json,
-)
+from kube.builders import GI, node_json
+from kube.world import World
 
 from cotenant.dialects.pod_grant import PodGrant, Share, SlotGrant
 from cotenant.kube.extender.messages import Args
@@ -48,7 +45,7 @@ def asks(at: World, name: str) -> list[str]:
 
 
 def called(at: World) -> list[str]:
-    return [name for verb, name in at.api.asked if verb == "patch"]
+    return at.api.asked("patch")
 
 
 async def refused_pods(at: World, *pods) -> None:

@@ -3,9 +3,10 @@
 import asyncio
 from collections import Counter
 
+from kube.builders import MEMORY, node_json, pod_json
+from kube.fakeapi import lost, refused
 from kube.line.line_scene import called, run
 from kube.line.urgent import cluster, evicted, fragmented, runs, tries, waits
-from kube.world import MEMORY, lost, node_json, pod_json, refused
 
 from cotenant.dialects import names
 from cotenant.kube.api.errors import Forbidden, ServerFailed, TooManyRequests
@@ -55,7 +56,7 @@ def test_if_one_of_several_is_not_to_be_had_nobody_is_ended():
         async def fine(api, act):
             act()
 
-        at.api.fates["ask"] = [fine, budget, fine, budget]
+        at.api.fates["may evict"] = [fine, budget, fine, budget]
         await waits(at, "urgent", "15Gi")
         await asyncio.sleep(20)
         assert evicted(at) == []
@@ -163,7 +164,7 @@ def test_a_victim_that_was_deleted_and_made_again_under_its_name_is_not_evicted(
         at.api.at_once = False
 
         def made_again(api):
-            api.delete("younger")
+            api.drop("younger")
             api.add(pod_json("younger", "10Gi", uid="uid-another"))
 
         async def fate(api, act):
@@ -195,7 +196,7 @@ def test_a_pod_that_is_deleted_gives_back_what_is_held_and_no_more_end_for_it():
 
         async def and_then_it_is_deleted(api, act):
             act()
-            api.delete("urgent")
+            api.drop("urgent")
 
         at.api.fates["evict"] = [and_then_it_is_deleted]
         await waits(at, "urgent", "16Gi")
@@ -214,7 +215,7 @@ def test_one_that_still_does_not_fit_when_its_victims_are_gone_tries_again():
         await waits(at, "urgent")
         await asyncio.sleep(2)
         assert evicted(at) == ["younger"]
-        at.api.delete("younger")
+        at.api.drop("younger")
         at.api.add_node(node_json("n1", 16, 16, outside={1: 10}))
         for _ in range(15):
             await asyncio.sleep(2)
@@ -232,9 +233,9 @@ def test_by_old_knowledge_kube_scheduler_is_asked_before_anybody_is_evicted():
         await waits(at, "urgent")
         await asyncio.sleep(50)
         assert called(at) == []
-        at.api.delete("stays-1")
+        at.api.drop("stays-1")
         await runs(at, "low", "10Gi", 1)
-        at.api.asked.clear()
+        at.api.calls.clear()
         await asyncio.sleep(16)
         assert evicted(at) == []
         assert called(at) == ["urgent"]

@@ -3,21 +3,15 @@
 import asyncio
 import json
 
+from kube.builders import GI, node_json, pod_json, typed, unschedulable
+from kube.fakeapi import lost, refused
 from kube.line.line_scene import asks, called, cluster, ends, refused_pods, run, takes
-from kube.world import (
-    GI,
-    lost,
-    node_json,
-    pod_json,
-    refused,
-    typed,
-    unschedulable,
-)
 
 from cotenant.core.demand import Demand
 from cotenant.core.units import Memory
 from cotenant.dialects import names
 from cotenant.kube.api.errors import Conflict
+from cotenant.kube.api.resources import PODS
 from cotenant.kube.extender.messages import Args
 
 
@@ -189,7 +183,7 @@ def test_a_hold_ends_with_the_pod_and_with_the_term():
         await refused_pods(at, pod_json("big", "16Gi"))
         await asyncio.sleep(3)
         assert at.cluster.holds()
-        at.api.delete("big")
+        at.api.drop("big")
         assert at.cluster.holds() == {}
         at.api.add(pod_json("big", "16Gi"))
         assert asks(at, "big") == []
@@ -207,7 +201,7 @@ def test_bound_deleted_or_ended_it_does_not_wait():
     async def main():
         at = cluster()
         for do in (
-            lambda: at.api.delete("a"),
+            lambda: at.api.drop("a"),
             lambda: at.api.change("a", lambda it: it["status"].update(phase="Failed")),
             lambda: at.api.change("a", lambda it: it["spec"].update(nodeName="n9")),
             lambda: at.api.change(
@@ -220,10 +214,10 @@ def test_bound_deleted_or_ended_it_does_not_wait():
             last = at.api.truth("a")
             do()
             assert len(at.line) == 0
-            if ("web", "a") in at.api.objects:  # kube-scheduler is late
+            if at.api.has(PODS, "a", "web"):  # kube-scheduler is late
                 at.decider.filter(Args(last, node_names=["n1"]))
                 assert len(at.line) == 0
-                at.api.delete("a")
+                at.api.drop("a")
 
     run(main)
 
@@ -248,7 +242,7 @@ def test_a_pod_made_anew_is_not_called_for_the_one_before():
         takes(at, "x", 16)
         await refused_pods(at, pod_json("a", "4Gi"))
         at.api.at_once = False
-        at.api.delete("a")
+        at.api.drop("a")
         at.api.add(pod_json("a", "4Gi", uid="second"))
         ends(at, "x")
         await asyncio.sleep(0.01)
@@ -331,7 +325,7 @@ def test_who_does_not_lead_calls_nobody_and_tells_nothing():
         at.api.add(bad)
         ends(at, "x")
         await asyncio.sleep(30)
-        assert at.api.asked == []
+        assert at.api.calls == []
         assert at.teller._waiting == {}
 
     run(main)

@@ -3,12 +3,9 @@
 import asyncio
 import itertools
 
+from kube.builders import pod_json, unschedulable
 from kube.line.line_scene import asks, called, cluster, ends, refused_pods, run, takes
-from kube.world import (
-    World,
-    pod_json,
-    unschedulable,
-)
+from kube.world import World
 
 from cotenant.dialects import names
 
@@ -47,11 +44,11 @@ def test_somebody_who_stays_away_does_not_keep_room_from_those_behind():
             ends(at, "x")
             await asyncio.sleep(5)
             assert "behind" in called(at), "within five seconds"
-            at.api.asked.clear()
+            at.api.calls.clear()
             takes(at, "x", 16)
             assert asks(at, "behind") == []
             await asyncio.sleep(100)
-            at.api.asked.clear()
+            at.api.calls.clear()
 
     run(main)
 
@@ -123,7 +120,7 @@ def test_somebody_who_stays_away_is_not_called_at_every_sweep():
             unschedulable(body)
             at.api.add(body)
         await asyncio.sleep(600)
-        at.api.asked.clear()
+        at.api.calls.clear()
         await asyncio.sleep(600)
         assert 0 < len(called(at)) <= 10 * 11, "about once a minute each"
 

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
+from kube.builders import node_json, pod_json
+from kube.fakeapi import Json
 from kube.line.line_scene import cluster, run, takes
-from kube.world import Json, World, node_json, pod_json
+from kube.world import World
 
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Pod

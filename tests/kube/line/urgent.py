@@ -4,7 +4,8 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
-from kube.world import World, node_json, pod_json
+from kube.builders import node_json, pod_json
+from kube.world import World
 
 from cotenant.dialects import names
 from cotenant.kube.extender.messages import Args
@@ -52,7 +53,7 @@ async def waits(at: World, name: str, memory: str | None = "12Gi", *nodes: str, 
 
 
 def evicted(at: World) -> list[str]:
-    return [name for verb, name in at.api.asked if verb == "evict"]
+    return at.api.asked("evict")
 
 
 def told(at: World, reason: str) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kube.world import node_json, pod_json, typed
+from kube.builders import node_json, pod_json, typed
 
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.pods.requests import fits_otherwise, pod_requests
