@@ -1,1 +1,1 @@
-"""The commands; here the parts are put together, and nothing imports this package."""
+"""Defines the subcommands and wires the parts together; nothing imports this package."""

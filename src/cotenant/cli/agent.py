@@ -1,4 +1,4 @@
-"""cotenant agent: a GPU node's side of Cotenant."""
+"""Runs the node agent (`cotenant agent`)."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, settings: Path | None) -> None:
-    """Serve a GPU node of a cluster: tell of its cards, give containers their slots, and measure them.
+    """Run the node agent: publish the node's GPUs, set memory limits of containers, measure their use.
 
-    One runs on each node with cards, as root, with the host's pids, the kubelet's folder and /run/cotenant.
-    It finds the node by agent.node in the settings, by NODE_NAME, or by the host's name.
+    One agent runs on each GPU node, as root, with the host's PIDs, the kubelet's folder and /run/cotenant.
+    The node's name is agent.node in the settings, else NODE_NAME, else the host name.
 
     \b
     cotenant agent --settings /etc/cotenant/settings.toml
     COTENANT__AGENT__SURVEY=5s cotenant agent
-    cotenant agent --simulate 2xA100-80GB          on a node without a card
+    cotenant agent --simulate 2xA100-80GB          on a node without GPUs
     cotenant settings                              every setting with its default
 
     \b
-    /metrics    cards, containers and the agent's own health, for Prometheus
-    /healthz    it lives
-    /readyz     the cards are told and the kubelet knows the slots; else what is still waited for
-    on agent.port (8889), by TLS with a certificate of its own, or plain where agent.address is 127.0.0.1.
+    /metrics    GPUs, containers and the agent's own health, for Prometheus
+    /healthz    the process is alive
+    /readyz     GPUs are published and slots registered with the kubelet; else what is missing
+    on agent.port (8889), over TLS with a certificate of its own, or plain HTTP if agent.address is 127.0.0.1.
 
-    It ends at SIGTERM and withdraws nothing: pods that run keep their cards and their limits without it. Its
-    next start finds everything again.
+    It exits on SIGTERM and withdraws nothing: running pods keep their GPUs and limits without it. After a
+    restart it finds its state again.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     from cotenant.kube.agent.agent import serve
     from cotenant.kube.agent.parts import PARTS

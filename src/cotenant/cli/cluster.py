@@ -1,4 +1,4 @@
-"""How commands find the cluster that they ask: kubectl's options, and errors that say what to do next."""
+"""Connects commands to a cluster: kubectl's options, and errors that say what to do next."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 ANSWERS = 3.0
-"""Seconds within which an API server says at least its version; a big list may take longer."""
+"""Timeout in seconds of the first request, /version, so that nobody waits long for an API server that is
+down; a big list may take longer.
+"""
 
 
 @dataclass(frozen=True)
 class Where:
-    """The cluster that is meant, and the namespace in it."""
+    """The cluster and the namespace that the command line names."""
 
     kubeconfig: Path | None = None
     context: str = ""
@@ -39,19 +41,19 @@ class Where:
 
 
 def where_options(function: F) -> F:
-    """--kubeconfig and --context; the command is given `where`."""
+    """Adds --kubeconfig and --context; the command receives them as `where`."""
     return _given_where(function, _connection_options)
 
 
 def namespace_options(function: F) -> F:
-    """-n and -A too."""
+    """Adds --kubeconfig, --context, -n and -A; the command receives them as `where`."""
 
     def options(inner: F) -> F:
         inner = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")(
             inner
         )
         inner = click.option(
-            "-n", "--namespace", metavar="NAME", help="A namespace, in place of the context's own."
+            "-n", "--namespace", metavar="NAME", help="The namespace; by default the context's own."
         )(inner)
         return _connection_options(inner)
 
@@ -63,7 +65,7 @@ def _connection_options(function: F) -> F:
         function
     )
     return click.option(
-        "--kubeconfig", type=click.Path(path_type=Path), help="In place of $KUBECONFIG and ~/.kube/config."
+        "--kubeconfig", type=click.Path(path_type=Path), help="Instead of $KUBECONFIG and ~/.kube/config."
     )(function)
 
 
@@ -85,18 +87,18 @@ def _given_where(function: F, options: Callable[[F], F]) -> F:
 
 
 def require_libraries() -> None:
-    """Whoever installed the program for one machine may have none of what a cluster takes."""
+    """Fails with a hint if the extra `cluster` is not installed; one machine does not need it."""
     try:
         importlib.import_module("cotenant.kube.api.client")
     except ModuleNotFoundError as error:
         raise CotenantError(
-            f"{error.name} is missing: commands about a cluster need more than those about this machine: "
+            f"{error.name} is missing: cluster commands need more packages than local ones: "
             "pip install 'cotenant[cluster]'"
         ) from None
 
 
 def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
-    """Do `work` with a client and the namespace that is meant."""
+    """Runs `work` with an API client and the chosen namespace; errors of the API name a next step."""
     require_libraries()
     from cotenant.kube.api.auth.kubeconfig import find
     from cotenant.kube.api.client import Client
@@ -107,9 +109,7 @@ def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
 
     async def with_client() -> T:
         async with Client(access, ConnectionSettings(request=30.0)) as client:
-            await client.get_path(
-                "/version", dict, within=ANSWERS
-            )  # a person is not kept waiting for nothing
+            await client.get_path("/version", dict, within=ANSWERS)
             return await work(client, where.namespace or access.namespace)
 
     try:
@@ -122,12 +122,13 @@ def _next_step(error: Exception, server: str) -> str:
     from cotenant.kube.api import errors
 
     steps: dict[type[Exception], str] = {
-        errors.Untrusted: f"{server} shows another certificate than the kubeconfig promises: take it anew",
-        errors.Unreachable: f"is the API server at {server} up? `kubectl get nodes` asks it too; "
-        "another cluster is chosen with --context or --kubeconfig",
-        errors.Unauthorized: "log in anew, or choose another user with --context",
-        errors.Forbidden: "ask an administrator for the right: docs/operating.md lists what is read",
-        errors.NoCredential: "log in anew, or choose another user with --context",
+        errors.Untrusted: f"{server} has a certificate that the kubeconfig's CA did not sign: "
+        "download the kubeconfig again",
+        errors.Unreachable: f"is the API server at {server} up? Try `kubectl get nodes`; "
+        "choose another cluster with --context or --kubeconfig",
+        errors.Unauthorized: "log in again, or choose another user with --context",
+        errors.Forbidden: "ask an administrator for this permission: docs/operating.md lists what is read",
+        errors.NoCredential: "log in again, or choose another user with --context",
     }
     found = next((step for kind, step in steps.items() if isinstance(error, kind)), "")
-    return found or "`kubectl get --raw /readyz` tells how the API server is"
+    return found or "`kubectl get --raw /readyz` shows the API server's health"

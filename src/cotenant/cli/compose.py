@@ -1,4 +1,4 @@
-"""Putting the machine together from the environment, for every command alike."""
+"""Builds the Machine that local commands work on, from environment variables and --simulate."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from cotenant.local.store import Store
 F = TypeVar("F", bound=Callable[..., Any])
 
 CONTEXT_MEMORY = "512Mi"
-"""What a CUDA context is taken to cost where nobody says better: the usual size on recent cards."""
+"""Default memory charged for a CUDA context: the usual size on recent GPUs."""
 
 
 def simulate_option(function: F) -> F:
-    """--simulate after the subcommand, too; there it wins."""
+    """Adds --simulate to a subcommand; it takes precedence over the one before the subcommand."""
 
     def keep(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
         if value is not None:
@@ -34,7 +34,7 @@ def simulate_option(function: F) -> F:
         metavar="SPEC",
         expose_value=False,
         callback=keep,
-        help="Use simulated cards, such as 2x16GiB or 2xA100-80GB,1xT4.",
+        help="Use simulated GPUs, such as 2x16GiB or 2xA100-80GB,1xT4.",
     )(function)
 
 
@@ -50,7 +50,7 @@ def output_option(function: F) -> F:
 
 
 def machine_of(simulate: str | None) -> Machine:
-    """The machine's own cards, or simulated ones with a ledger of their own."""
+    """Builds the machine with its real GPUs, or with simulated ones and a separate ledger."""
     patience = os.environ.get("COTENANT_PATIENCE")
     waits = PATIENCE if not patience else parse_duration(patience, "COTENANT_PATIENCE")
     base = home.choose(os.environ)
@@ -71,7 +71,7 @@ def machine_of(simulate: str | None) -> Machine:
 def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
     from cotenant.hardware.standin import driver as standin
 
-    if not place.standin.exists():  # its folder is this description's own, so it can be no other cards
+    if not place.standin.exists():  # each spec has its own folder, so what exists matches the spec
         standin.create(place.standin, standin.parse_spec(spec))
     cards = standin.environment(place.standin, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
     return Machine(

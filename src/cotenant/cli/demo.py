@@ -1,4 +1,4 @@
-"""`cotenant demo`."""
+"""Runs the demo on simulated GPUs and prints what was measured (`cotenant demo`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import click
 
 from cotenant.cli import table
 from cotenant.cli.compose import simulate_option
-from cotenant.cli.ending import tidily
+from cotenant.cli.termination import unwind_on_signal
 from cotenant.core.errors import CotenantError
 
 WIDTH = 100
 
 
 class _Paper:
-    """The story as it is told on a terminal; colours only there."""
+    """Prints the demo; colours only on a terminal."""
 
     def __init__(self) -> None:
         self._typing = False
@@ -48,11 +48,11 @@ class _Paper:
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
-    """Tell the whole story of sharing in half a minute, on simulated cards.
+    """Show GPU sharing in half a minute, on simulated GPUs.
 
-    Real processes share a card, one asks for too much, one waits in line, one is resized while it runs,
-    one is killed with -9, one falls idle. Each part is measured by the cards' own account. Nothing of it
-    touches real cards or your ledger, and nothing is left behind.
+    Real processes share a GPU: one asks for too much, one waits in line, one is resized while it runs,
+    one is killed with -9, one becomes idle. Each part is measured by what the simulated driver counts.
+    It touches neither real GPUs nor your ledger, and leaves nothing behind.
 
     \b
     cotenant demo
@@ -66,8 +66,8 @@ def command(ctx: click.Context) -> int:
     spec = ctx.obj or SPEC
     paper = _Paper()
     began = time.monotonic()
-    with tidily():
-        click.secho(f"The cards in this story are simulated ({spec}); the processes are real.", bold=True)
+    with unwind_on_signal():
+        click.secho(f"The GPUs in this demo are simulated ({spec}); the processes are real.", bold=True)
         real = "" if ctx.obj else _real_cards()
         if real:
             paper.say(real)
@@ -81,7 +81,7 @@ def command(ctx: click.Context) -> int:
     happened = all(check.happened for check in checks)
     click.echo()
     sum_ = "Every part happened" if happened else "Not every part happened"
-    click.echo(f"{sum_}, in {time.monotonic() - began:.0f} s, on simulated cards.")
+    click.echo(f"{sum_}, in {time.monotonic() - began:.0f} s, on simulated GPUs.")
     return 0 if happened else 1
 
 
@@ -90,7 +90,7 @@ def _yes(*, happened: bool) -> str:
 
 
 def _real_cards() -> str:
-    """How to go on with the machine's own cards, if it has any."""
+    """Says how to continue with the machine's real GPUs, if it has any."""
     from cotenant.hardware.nvml import Nvml
 
     nvml = Nvml()
@@ -103,6 +103,7 @@ def _real_cards() -> str:
         return ""
     models = ", ".join(dict.fromkeys(card.gpu.model for card in cards))
     return (
-        f"This machine has {len(cards)} of its own ({models}). To share those, leave out --simulate: "
-        "`cotenant gpus` shows them, `cotenant run --gpu-memory 4Gi -- COMMAND` runs a command on them."
+        f"This machine has {len(cards)} real GPU{'s' if len(cards) > 1 else ''} ({models}). To share them, "
+        "leave out --simulate: `cotenant gpus` lists them, "
+        "`cotenant run --gpu-memory 4Gi -- COMMAND` runs a command on them."
     )

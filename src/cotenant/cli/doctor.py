@@ -1,4 +1,4 @@
-"""Finds and repairs what is wrong: `cotenant doctor`."""
+"""Finds and repairs what is wrong on a machine or in a cluster (`cotenant doctor`)."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _NOT_READY = Kind("not-ready", ERROR, _NO_COMMAND)
 
 @click.command()
 @click.option("--fix", is_flag=True, help="Repair what can be repaired.")
-@click.option("--cluster", is_flag=True, help="Look at a cluster, not at this machine.")
+@click.option("--cluster", is_flag=True, help="Examine a cluster instead of this machine.")
 @output_option
 @simulate_option
 @where_options
 @click.pass_context
 def command(ctx: click.Context, where: Where, fix: bool, cluster: bool, output: str) -> int:
-    """Find what is wrong here and, with --fix, repair it.
+    """Find what is wrong on this machine or in a cluster and, with --fix, repair it.
 
     On a machine it finds: jobs that have ended and are still charged or still wait, slots that no process
     uses or that the ledger does not know, limits that differ from the ledger, GPUs granted beyond their size,

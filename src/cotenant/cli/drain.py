@@ -1,4 +1,4 @@
-"""`cotenant drain`."""
+"""Stops new grants on one GPU of a cluster (`cotenant drain`)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("gpu")
-@click.option("--node", metavar="NAME", help="The card's node, where GPU is an index.")
+@click.option("--node", metavar="NAME", help="The GPU's node, if GPU is an index.")
 @output_option
 @where_options
 def command(where: Where, gpu: str, node: str | None, output: str) -> None:
-    """Take one card of a cluster out of service, without its node.
+    """Take one GPU of a cluster out of service; the node's other GPUs stay in use.
 
-    GPU is a UUID (or the beginning of one), or NODE/INDEX. The card takes no new grant; pods that are on it
-    stay until they end, and are named. Doing it twice does no harm.
+    GPU is a UUID (or the beginning of one), or NODE/INDEX. The GPU gets no new grants; pods that use it
+    keep running and are listed. Draining a GPU twice is harmless.
 
     \b
     cotenant drain GPU-5a3f0e1c
     cotenant drain gpu-node-1/3
     cotenant drain 3 --node gpu-node-1
-    cotenant undrain gpu-node-1/3        give it back
+    cotenant undrain gpu-node-1/3        put it back into service
     """  # noqa: D301 -- \b keeps the lines below it as they are
     show(set_drained(where, gpu, node, drained=True), output)
 

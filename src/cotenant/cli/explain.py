@@ -1,4 +1,4 @@
-"""`cotenant explain`."""
+"""Explains where a pod runs, or why it is pending (`cotenant explain`)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COLOURS = {"running": "green", "ended": "green", "not-gpu": "green", "refused":
 @output_option
 @namespace_options
 def command(where: Where, pod: str | None, output: str) -> None:
-    """Tell where a pod runs and what limits it, or why it does not run and what to do about it.
+    """Explain where a pod runs and what limits it, or why it is pending and what to do about it.
 
-    POD is a pod's name, or that of what makes pods: deployment/web, job/train, sts/llm. Those help where
-    pods are not even created, since a quota is used up or the webhook does not answer. Without POD, all that
-    wait are told of, in the order of the line.
+    POD is a pod or the workload that creates pods: deployment/web, job/train, sts/llm. A workload helps
+    when its pods are not even created: a quota is used up, or the webhook does not answer. Without POD, all
+    waiting pods are explained, in the order of the line.
 
     \b
     cotenant explain train-0
@@ -35,8 +35,8 @@ def command(where: Where, pod: str | None, output: str) -> None:
     cotenant explain -A                  the line of the whole cluster
     cotenant explain train-0 -o json     with a stable word for the reason
 
-    It says, node by node and card by card, why there is no room, and what would make the pod fit: whose end,
-    a smaller demand, a card that is drained, sick, or held for somebody ahead in the line.
+    It says, for each node and GPU, why there is no room, and what would make the pod fit: pods that would
+    have to end, a smaller demand, a GPU that is drained, unhealthy, or held for a pod ahead in the line.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     require_libraries()
     from cotenant.kube.operating.explain import gather

@@ -1,4 +1,4 @@
-"""`cotenant gpus`."""
+"""Lists this machine's GPUs with free, granted and used memory (`cotenant gpus`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotenant.observe.view import GpuView
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, output: str) -> None:
-    """Show the GPUs: free and granted memory, and who is on them.
+    """List this machine's GPUs: free and granted memory, and who uses them.
 
     \b
     cotenant gpus
@@ -24,7 +24,7 @@ def command(ctx: click.Context, output: str) -> None:
     cotenant gpus --simulate 2xA100-80GB,1xT4
 
     FREE is what a new grant may take: the GPU's memory less what is granted and less what processes
-    outside any grant hold. USED is what any process holds now.
+    outside any grant hold. USED is what all processes hold now.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     machine = machine_of(ctx.obj)
     view = snapshot(machine)

@@ -1,4 +1,4 @@
-"""The `cotenant` command: a table of subcommands, each loaded when it is called."""
+"""Dispatches the `cotenant` command to its subcommands; each is imported only when it is called."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import click
 from cotenant.core.errors import CotenantError
 
 COMMANDS = {
-    "gpus": "the cards: free and granted memory, who is on them",
-    "run": "run a command with a part of a card",
-    "ps": "what runs and what waits",
-    "stop": "end a command that runs or waits",
-    "resize": "change the memory of a running command",
-    "top": "live view",
+    "gpus": "list this machine's GPUs: free and granted memory",
+    "run": "run a command with a part of a GPU",
+    "ps": "list commands that run or wait",
+    "stop": "terminate a command that runs or waits",
+    "resize": "change the GPU memory of a running command",
+    "top": "watch GPUs and grants live",
     "doctor": "find and repair what is wrong",
-    "demo": "the whole story on simulated cards",
-    "setup": "make the folder for all users (as root)",
-    "status": "a cluster's cards: what is granted, to whom",
-    "explain": "where a pod runs, or why it does not",
-    "drain": "take one card of a cluster out of service",
-    "undrain": "give a drained card back",
-    "uninstall": "take what is left of Cotenant from a cluster",
-    "server": "serve a cluster: admit, place, keep the line",
-    "agent": "serve a GPU node of a cluster",
-    "settings": "every setting of server and agent, with its default",
-    "standin": "use simulated cards directly, without a grant",
+    "demo": "show GPU sharing on simulated GPUs",
+    "setup": "create the folder for all users (as root)",
+    "status": "list a cluster's GPUs: what is granted, to whom",
+    "explain": "explain where a pod runs, or why it is pending",
+    "drain": "take one GPU of a cluster out of service",
+    "undrain": "put a drained GPU back into service",
+    "uninstall": "remove what is left of Cotenant in a cluster",
+    "server": "run the server: webhook, extender, line",
+    "agent": "run the agent of a GPU node",
+    "settings": "print every setting of server and agent",
+    "standin": "use simulated GPUs directly, without a grant",
 }
-"""Name to summary; the command itself is `cotenant.cli.<name>:command`."""
+"""The summary of each subcommand; its code is `cotenant.cli.<name>:command`."""
 
 
 class _Table(click.Group):
@@ -73,27 +73,27 @@ def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     "--simulate",
     metavar="SPEC",
     envvar="COTENANT_SIMULATE",
-    help="Use simulated cards, such as 2x16GiB or 2xA100-80GB,1xT4.",
+    help="Use simulated GPUs, such as 2x16GiB or 2xA100-80GB,1xT4.",
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
 )
 @click.pass_context
 def group(ctx: click.Context, simulate: str | None) -> None:
-    """Share the GPUs of this machine.
+    """Share GPUs among containers and processes, on one machine or in a Kubernetes cluster.
 
     \b
     cotenant gpus                                           what is free
-    cotenant run --gpu-memory 4Gi -- python train.py        4 GiB of some card
-    cotenant run --whole 1 -- python train.py               a card of its own
+    cotenant run --gpu-memory 4Gi -- python train.py        4 GiB of a GPU
+    cotenant run --whole 1 -- python train.py               a whole GPU
     cotenant ps                                             what runs and what waits
-    cotenant --simulate 2x16GiB gpus                        try it without a card
+    cotenant --simulate 2x16GiB gpus                        try it without a GPU
     """  # noqa: D301 -- \b keeps the lines below it as they are
     ctx.obj = simulate
 
 
 def main() -> None:
-    """Leaves without tearing down: SQLite, closed by its last user, would write and sync the whole ledger."""
+    """Runs the command and exits by os._exit: closing SQLite would write and sync the whole ledger."""
     _leave_the_grant()
     try:
         code = call()
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 PLUGIN = "kubectl cotenant"
-"""How the same program is called when kubectl has found it, by its other name, in PATH."""
+"""The program's name in --help when it is called as a kubectl plugin."""
 
 
 def program() -> str:
@@ -114,7 +114,7 @@ def program() -> str:
 
 
 def call() -> int:
-    """The exit code of what the command line asks for."""
+    """Runs what the command line asks for and returns its exit code."""
     try:
         code = group.main(standalone_mode=False, prog_name=program())
     except click.exceptions.Abort:
@@ -129,8 +129,8 @@ def call() -> int:
 
 
 def _leave_the_grant() -> None:
-    """Restarts without the shim if it was preloaded: inside a grant it shows this process a smaller card."""
-    if "LD_PRELOAD" not in os.environ:  # by far the most calls, and they need not import the shim for it
+    """Restarts without the shim if it is preloaded: it would report the grant as the GPU's size."""
+    if "LD_PRELOAD" not in os.environ:  # nearly every call; it saves the import
         return
     from cotenant.hardware.enforcers.shim import is_preloaded, without_slot
 

@@ -1,4 +1,4 @@
-"""`cotenant ps`."""
+"""Lists jobs with their grants and GPU memory, and the line (`cotenant ps`)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ LINE = ["LINE", "NAME", "USER", "WAITED", "WHY"]
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, output: str) -> None:
-    """Show what runs, with its limit and use, and what waits, with its place in line.
+    """List what runs, with its limit and use, and what waits, with its place in line.
 
     \b
     cotenant ps
     cotenant ps -o json
 
-    DENIED counts allocations that were refused. IDLE is the time since the last launch or allocation.
-    ENFORCER is what is really in force: `shim` (allocations beyond the limit fail) or `watch` (nothing is
-    stopped, only seen).
+    DENIED counts allocations that were refused. IDLE is the time since the last kernel launch or
+    allocation. ENFORCER is what is in force: `shim` (allocations beyond the limit fail) or `watch` (use is
+    measured, not limited).
     """  # noqa: D301 -- \b keeps the lines below it as they are
     machine = machine_of(ctx.obj)
     view = snapshot(machine)
@@ -70,5 +70,5 @@ def _grant(grant: GrantView) -> tuple[str, ...]:
 def waiting_row(waiting: WaitingView) -> tuple[str, ...]:
     why = waiting.reason
     if waiting.held:
-        why += f"; {len(waiting.held)} card{'s are' if len(waiting.held) > 1 else ' is'} held for it"
+        why += f"; {len(waiting.held)} GPU{'s are' if len(waiting.held) > 1 else ' is'} held for it"
     return (ordinal(waiting.place), waiting.name, waiting.user, table.duration(waiting.waited_seconds), why)

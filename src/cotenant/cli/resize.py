@@ -1,4 +1,4 @@
-"""`cotenant resize`."""
+"""Changes the memory limit of a running command (`cotenant resize`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from cotenant.local.resize import resize
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, name: str, memory: str) -> None:
-    """Give NAME another amount of MEMORY while it runs.
+    """Change the memory limit of NAME to MEMORY while it runs.
 
-    Up if its cards have the room (else it stays as it is, exit 75), down to no less than what is in use.
-    The command meets the new limit at its next allocation.
+    More is possible if its GPUs have room (else nothing changes, exit 75); less, but not below what it
+    uses. The new limit counts from the command's next allocation on.
 
     \b
     cotenant resize train 6Gi

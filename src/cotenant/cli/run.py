@@ -1,4 +1,4 @@
-"""`cotenant run`."""
+"""Runs a command with a part of a GPU, or with whole GPUs (`cotenant run`)."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from cotenant.local.run import Interrupted, Request, run
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
-    "--gpu-memory", metavar="4Gi", help="Memory for the command and all it starts; 50% is of a card."
+    "--gpu-memory", metavar="4Gi", help="GPU memory for the command and all it starts; 50% is of one GPU."
 )
-@click.option("--gpus", type=int, metavar="N", help="Spread the memory evenly over N cards.  [default: 1]")
-@click.option("--whole", type=int, metavar="N", help="N cards of its own, shared with nobody.")
+@click.option("--gpus", type=int, metavar="N", help="Spread the memory evenly over N GPUs.  [default: 1]")
+@click.option("--whole", type=int, metavar="N", help="N whole GPUs, not shared.")
 @click.option(
-    "--gpu-compute", type=int, metavar="30", help="Percent of the compute (held to by MPS, where it runs)."
+    "--gpu-compute", type=int, metavar="30", help="Percent of the GPU's compute; enforced where MPS runs."
 )
-@click.option("--gpu-model", metavar="A100,H100", help="Only on cards of these models.")
-@click.option("--gpu", "uuids", multiple=True, metavar="UUID", help="Only on this card; may be repeated.")
+@click.option("--gpu-model", metavar="A100,H100", help="Only on GPUs of these models.")
+@click.option("--gpu", "uuids", multiple=True, metavar="UUID", help="Only on this GPU; may be repeated.")
 @click.option("--placement", type=click.Choice(PLACEMENTS), default=PLACEMENTS[0], show_default=True)
 @click.option(
     "--enforce",
     type=click.Choice(MODES),
     default=DEFAULT_MODE,
     show_default=True,
-    help="Beyond the limit: only count, also say so on stderr, or refuse.",
+    help="Allocations beyond the limit: count them, also warn on stderr, or refuse them.",
 )
-@click.option("--name", metavar="NAME", help="How to call it; by default it is called like the command.")
+@click.option("--name", metavar="NAME", help="A name for ps, stop and resize; by default the command's.")
 @click.option("--no-wait", is_flag=True, help="Without room, exit 75 instead of waiting.")
-@click.option("--wait-timeout", metavar="10m", help="Wait for room so long at most, then exit 75.")
+@click.option("--wait-timeout", metavar="10m", help="Wait for room at most this long, then exit 75.")
 @simulate_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> int:
-    """Run COMMAND with a part of a card, or with cards of its own.
+    """Run COMMAND with a part of a GPU, or with whole GPUs.
 
-    It sees only its cards (CUDA_VISIBLE_DEVICES) and no more memory than it was granted; beyond that CUDA
-    says "out of memory". Without room it waits in line and starts the moment there is room. Its exit code
-    is passed through.
+    It sees only its GPUs (CUDA_VISIBLE_DEVICES) and only the memory granted to it; beyond that, CUDA
+    returns "out of memory". Without room it waits in line and starts as soon as there is room. The exit
+    code is the command's.
 
     \b
     cotenant run --gpu-memory 4Gi -- python train.py
@@ -55,9 +55,9 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     cotenant run --whole 1 --wait-timeout 10m -- python train.py
     cotenant run --gpu-memory 4Gi --enforce observe -- python train.py     first see what it needs
 
-    Memory covers all that the command's processes hold on the card, CUDA contexts included. A context
-    counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). A demand may be passed by smaller ones for
-    COTENANT_PATIENCE (60s unless set); then cards are held for it.
+    The memory includes all that the command's processes hold on the GPU, CUDA contexts too. A context
+    counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). Smaller demands may overtake a waiting one for
+    COTENANT_PATIENCE (60s unless set); then GPUs are held for it.
 
     Exit codes: the command's own (128+n after signal n), 75 no room, 127 not found, 126 not executable, 2
     bad input.
@@ -109,7 +109,7 @@ def _demand(options: dict[str, Any]) -> Demand:
 
 def _whole(cards: int) -> int:
     if cards < 1:
-        raise BadInput(f"--whole: {cards} is not a number of cards: take 1 or more")
+        raise BadInput(f"--whole: {cards} is not a number of GPUs: take 1 or more")
     return cards
 
 
@@ -123,7 +123,7 @@ def _words(text: str | None, option: str) -> tuple[str, ...]:
 
 
 def _spelled(options: dict[str, Any]) -> list[str]:
-    """The options of this call as they could be typed again."""
+    """Renders the options of this call as arguments, for messages that suggest a command line."""
     typed: list[str] = []
     for name, value in options.items():
         option = "--gpu" if name == "uuids" else f"--{name.replace('_', '-')}"

@@ -1,4 +1,4 @@
-"""Runs the server or the agent: settings, access to the cluster, logs, signals."""
+"""Runs the server or the agent as a process: loads settings, connects to the cluster, handles signals."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ settings_option = click.option(
     "--settings",
     type=click.Path(path_type=Path),
     envvar="COTENANT_SETTINGS",
-    help="The file of settings (TOML); without it the defaults and the environment hold.",
+    help="TOML file with settings; without it, defaults and environment variables apply.",
 )
 
 
 def run_service(
     file: Path | None, parts: Iterable[type[Part]], serve: Callable[[Settings, Access], Awaitable[None]]
 ) -> None:
-    """Serves until SIGTERM or SIGINT; a CotenantError ends it with its message."""
+    """Runs `serve` until SIGTERM or SIGINT; a CotenantError ends the process with its message."""
     from cotenant.kube import logs
     from cotenant.kube.api.auth.kubeconfig import find
     from cotenant.kube.parts.settings import settings_type
@@ -46,11 +46,11 @@ def run_service(
         )
     access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_told(serve(settings, access)))
+        runner.run(_until_signal(serve(settings, access)))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop where there is one: a server spends half of its time on sockets."""
+    """Chooses uvloop where it is installed: a server spends half of its time on sockets."""
     try:
         import uvloop
     except ImportError:
@@ -59,7 +59,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _until_told(work: Awaitable[None]) -> None:
+async def _until_signal(work: Awaitable[None]) -> None:
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -79,7 +79,7 @@ def _stop(task: asyncio.Future[Any], number: int) -> None:
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that brought the others about: one that can be shown, if there is any."""
+    """Picks the error to report from a group: a CotenantError if there is one."""
     error: BaseException = group.subgroup(CotenantError) or group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

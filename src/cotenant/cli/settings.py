@@ -1,4 +1,4 @@
-"""cotenant settings: what can be set on the server and the agent."""
+"""Prints every setting of the server and the agent with its default (`cotenant settings`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import click
 
 @click.command()
 def command() -> None:
-    """Print every setting of `cotenant server` and `cotenant agent` with its default, as a file.
+    """Print every setting of `cotenant server` and `cotenant agent` with its default, as a TOML file.
 
-    A setting may also be given in the environment: COTENANT__LINE__PATIENCE is `patience` in `[line]`.
+    Environment variables take precedence: COTENANT__LINE__PATIENCE is `patience` in `[line]`.
     """
     from cotenant.kube.settings import Settings
     from cotenant.settings.reference import settings_reference

@@ -1,4 +1,4 @@
-"""`cotenant setup`."""
+"""Creates the folder for a ledger that all users of a machine share (`cotenant setup`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cotenant.local.setup import TMPFILES, setup
     type=click.Path(path_type=Path),
     default=home.FOR_ALL,
     show_default=True,
-    help="Where to make it.",
+    help="The folder to create.",
 )
 def command(folder: Path) -> None:
-    """Make the folder in which all users of this machine share one ledger (as root).
+    """Create the folder in which all users of this machine share one ledger (as root).
 
-    Without it each user has a ledger of their own, and sees the memory of others as taken. In it every user
-    can read and change every grant, and end what another left behind: the users of one machine cooperate.
+    Without it each user has a separate ledger and sees the memory of others as taken. With it, every user
+    can read and change every grant, and clean up after others: the users of one machine cooperate.
 
     \b
     sudo cotenant setup
@@ -30,4 +30,4 @@ def command(folder: Path) -> None:
     for path in setup(folder.absolute(), tmpfiles=TMPFILES if folder == home.FOR_ALL else None):
         click.echo(f"ready: {path}")
     if folder != home.FOR_ALL:
-        click.echo(f"users of it set COTENANT_HOME={folder.absolute()}")
+        click.echo(f"to use it, set COTENANT_HOME={folder.absolute()}")

@@ -1,4 +1,4 @@
-"""`cotenant standin`."""
+"""Runs a command on simulated GPUs without a grant (`cotenant standin`)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from cotenant.local import program
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, command: tuple[str, ...]) -> None:
-    """Use simulated cards without a grant: run COMMAND on them, or print what a shell needs.
+    """Use simulated GPUs without a grant: run COMMAND on them, or print the exports for a shell.
 
-    What is allocated this way counts as memory outside any grant.
+    Memory allocated this way counts as outside any grant.
 
     \b
     cotenant --simulate 2x16GiB standin -- nvitop -1
     eval "$(cotenant --simulate 2x16GiB standin)"
     """  # noqa: D301 -- \b keeps the lines below it as they are
     if not ctx.obj:
-        raise BadInput("which cards? Say it with --simulate, such as cotenant --simulate 2x16GiB standin")
+        raise BadInput("which GPUs? Name them with --simulate, as in `cotenant --simulate 2x16GiB standin`")
     cards = machine_of(ctx.obj).card_environment
     if command:
         path = program.find(command[0], os.environ).path

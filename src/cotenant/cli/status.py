@@ -1,4 +1,4 @@
-"""`cotenant status`."""
+"""Lists a cluster's GPUs with what is granted of each (`cotenant status`)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("node", required=False)
-@click.option("-d", "--details", is_flag=True, help="The pods of each card.")
-@click.option("-w", "--watch", is_flag=True, help="Show it again whenever it changes; Ctrl-C ends it.")
+@click.option("-d", "--details", is_flag=True, help="List the pods of each GPU.")
+@click.option("-w", "--watch", is_flag=True, help="Print it again whenever it changes, until Ctrl-C.")
 @output_option
 @namespace_options
 def command(where: Where, node: str | None, details: bool, watch: bool, output: str) -> None:
-    """Show the cards of a cluster: what is granted of each, and to whom.
+    """List the GPUs of a cluster: what is granted of each, and to whom.
 
     \b
-    cotenant status                      one line a node, as `kubectl inspect gpushare` prints it
-    cotenant status -d                   the pods of each card; sick and drained cards are named
+    cotenant status                      one line per node, as `kubectl inspect gpushare` prints it
+    cotenant status -d                   the pods of each GPU; which GPUs are unhealthy or drained
     cotenant status -d -n team           only that namespace's pods are listed
-    cotenant status gpu-node-1 -w        one node, for as long as you look
+    cotenant status gpu-node-1 -w        one node, again at every change
     cotenant status -o json              bytes as integers, UUIDs, health
 
-    Nothing but the API server is asked: it works while no server of Cotenant runs. Amounts are in the unit
-    that aliyun.com/gpu-mem has in this cluster, used ones rounded up.
+    It reads from the API server only, so it works while no server of Cotenant runs. Amounts are in the unit
+    that aliyun.com/gpu-mem has in this cluster; used amounts are rounded up.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     if watch and output == "json":
-        raise BadInput("--watch shows tables: for JSON, call it again")
+        raise BadInput("--watch prints tables only: for JSON, leave out --watch")
 
     def shown(seen: Seen) -> str:
         return _shown(seen, node, where.namespace, details=details, output=output)
@@ -68,7 +68,7 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
         return table.json_text(_document(nodes, inspect_table.unit_of(nodes).name))
     if not any(each.gpus for each in nodes):
         return (
-            "no node shows a GPU: Cotenant's agent tells of them: "
+            "no node reports a GPU: Cotenant's agents report them; see whether they run: "
             "kubectl get pods -A -l app.kubernetes.io/name=cotenant\n"
         )
     return inspect_table.details(nodes, namespace) if details else inspect_table.summary(nodes)
@@ -87,7 +87,7 @@ def _document(nodes: Any, unit: str) -> dict[str, Any]:
 
 
 async def _follow(client: Client, shown: Any) -> None:
-    """The API server tells of changes, so nothing is listed twice; at most one table a second."""
+    """Prints the table again when watched objects change: at most once a second, without relisting."""
     from cotenant.kube.operating.status.reading import follow
 
     before = None

@@ -1,4 +1,4 @@
-"""`cotenant stop`."""
+"""Terminates a running or waiting command (`cotenant stop`)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cotenant.local.stop import stop
 @click.command()
 @click.argument("name")
 @click.option(
-    "--timeout", default="10s", show_default=True, metavar="10s", help="Time to end before it is killed."
+    "--timeout", default="10s", show_default=True, metavar="10s", help="Time between SIGTERM and SIGKILL."
 )
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, name: str, timeout: str) -> None:
-    """End NAME: every process of a grant, or a command that waits in line.
+    """Terminate NAME: every process of its grant, or a command that waits in line.
 
-    All its processes get TERM; those that are left after the timeout get KILL.
+    All its processes get SIGTERM; those that still run after the timeout get SIGKILL.
 
     \b
     cotenant stop train
-    cotenant stop train --timeout 0s       at once
+    cotenant stop train --timeout 0s       kill it at once
     """  # noqa: D301 -- \b keeps the lines below it as they are
     job, killed = stop(machine_of(ctx.obj), name, parse_duration(timeout, "--timeout"))
     click.echo(f"{job.name} {'was killed' if killed else 'has ended'}")

@@ -1,4 +1,4 @@
-"""Plain tables and bars: the same with and without a terminal, only the colours come and go."""
+"""Prints plain tables and bars; a terminal adds only colours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def json_text(value: Any) -> str:
 
 
 def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as they need to be; the last one is not padded."""
+    """Prints a table; columns are as wide as their content, the last one is not padded."""
     plain = [header, *([click.unstyle(cell) for cell in row] for row in rows)]
     widths = [max(len(row[at]) for row in plain) for at in range(len(header))]
     lines = [[click.style(cell, bold=True) for cell in header], *rows]
@@ -30,7 +30,7 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def bar(parts: Sequence[tuple[int, str]], total: int, width: int = 24) -> str:
-    """Amounts as stretches of a bar, each with its sign; what is there at all gets at least one sign."""
+    """Draws amounts as parts of a bar, each with its character; an amount above zero gets at least one."""
     drawn = ""
     for amount, sign in parts:
         cells = min(width - len(drawn), max(1, round(amount * width / total))) if amount > 0 and total else 0
@@ -39,7 +39,7 @@ def bar(parts: Sequence[tuple[int, str]], total: int, width: int = 24) -> str:
 
 
 def signs() -> dict[str, str]:
-    """How a bar draws each kind of memory; ASCII where the output can show nothing else."""
+    """Chooses the characters of a bar; ASCII where the output cannot encode others."""
     try:
         "█▒░·".encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -61,7 +61,7 @@ def duration(seconds: float | None) -> str:
 
 
 def command_line(words: Sequence[str], width: int = 40) -> str:
-    """As typed, on one line, and short."""
+    """Quotes a command line as typed, on one line, cut to `width`."""
     text = " ".join(shlex.join(words).split())
     text = "".join(sign if sign.isprintable() else "?" for sign in text)
     return text if len(text) <= width else text[: width - 3] + "..."

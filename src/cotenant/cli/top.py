@@ -1,4 +1,4 @@
-"""`cotenant top`."""
+"""Watches this machine's GPUs, grants and line live (`cotenant top`)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import click
 
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
-from cotenant.cli.ending import tidily
 from cotenant.cli.gpus import gpu_row
 from cotenant.cli.ps import waiting_row
+from cotenant.cli.termination import unwind_on_signal
 from cotenant.core.errors import BadInput
 from cotenant.core.units import format_bytes, parse_duration
 from cotenant.hardware import activity
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 SHORTEST = 0.05
 IDLE = 60.0
-"""Seconds without a launch or allocation after which a grant is shown as idle."""
+"""Seconds without a kernel launch or allocation after which a grant is shown as idle."""
 
 
 class Section(NamedTuple):
@@ -37,34 +37,34 @@ class Section(NamedTuple):
 
 
 @click.command()
-@click.option("--interval", default="2s", show_default=True, metavar="2s", help="Time between two looks.")
-@click.option("-n", "--iterations", type=int, metavar="N", help="End after N looks.")
+@click.option("--interval", default="2s", show_default=True, metavar="2s", help="Time between two samples.")
+@click.option("-n", "--iterations", type=int, metavar="N", help="Exit after N samples.")
 @output_option
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context, interval: str, iterations: int | None, output: str) -> None:
-    """Watch the GPUs, who uses them and who waits; Ctrl-C ends it.
+    """Watch the GPUs, who uses them and who waits, until Ctrl-C.
 
     \b
     cotenant top
     cotenant top --interval 500ms
-    cotenant top -n 1                      one look
-    cotenant top -o json | jq .gpus        one line of JSON a look
+    cotenant top -n 1                      one sample
+    cotenant top -o json | jq .gpus        one line of JSON per sample
 
-    Without a terminal it prints one look, or as many as -n says. BUSY is the share of the GPU's time in the
-    last seconds; USED is red beyond the limit.
+    Without a terminal it prints one sample, or as many as -n says. BUSY is the GPU's recent utilization;
+    USED is red beyond the limit.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     pause = parse_duration(interval, "--interval")
     if pause < SHORTEST:
         raise BadInput(f"--interval: {interval} is too short: take 50ms or more")
     if iterations is not None and iterations < 1:
-        raise BadInput(f"--iterations: {iterations} is not a number of looks: take 1 or more")
+        raise BadInput(f"--iterations: {iterations} is not a number of samples: take 1 or more")
     machine = machine_of(ctx.obj)
     live = output == "table" and sys.stdout.isatty()
     if iterations is None and output == "table" and not live:
         iterations = 1
     views = _views(machine, pause, iterations)
-    with tidily(), contextlib.suppress(KeyboardInterrupt):
+    with unwind_on_signal(), contextlib.suppress(KeyboardInterrupt):
         if output == "json":
             _show_json(machine, views)
         elif live:
@@ -109,7 +109,7 @@ def _show_plain(views: Iterator[View]) -> None:
 
 
 def _show_live(views: Iterator[View], *, screen: bool) -> None:
-    """Draws on a separate screen, or at the cursor, so that the last look stays readable."""
+    """Draws on an alternate screen, or in place, so that the last sample stays visible."""
     from rich.live import Live  # only here: it takes longer to load than all the rest
 
     with Live(screen=screen, auto_refresh=False) as live:

@@ -1,4 +1,4 @@
-"""`cotenant undrain`."""
+"""Puts a drained GPU back into service (`cotenant undrain`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cotenant.cli.drain import set_drained, show
 
 @click.command()
 @click.argument("gpu")
-@click.option("--node", metavar="NAME", help="The card's node, where GPU is an index.")
+@click.option("--node", metavar="NAME", help="The GPU's node, if GPU is an index.")
 @output_option
 @where_options
 def command(where: Where, gpu: str, node: str | None, output: str) -> None:
-    """Give a drained card back: it takes new grants again, and those who wait for it are told.
+    """Put a drained GPU back into service: it gets new grants again, and waiting pods are retried.
 
     \b
     cotenant undrain GPU-5a3f0e1c

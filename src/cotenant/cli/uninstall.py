@@ -1,4 +1,4 @@
-"""`cotenant uninstall`."""
+"""Removes what Cotenant wrote into a cluster (`cotenant uninstall`)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ HOME = "cotenant-system"
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long agents and servers may take to end.",
+    help="How long to wait for agents and servers to exit.",
 )
 @output_option
 @namespace_options
 def command(where: Where, seconds: float, output: str) -> None:
-    """Take Cotenant's traces from a cluster, after the chart or deploy/cotenant.yaml was removed.
+    """Remove what Cotenant wrote into a cluster, after the chart or deploy/cotenant.yaml was deleted.
 
-    Nodes lose the capacity and annotations that agents wrote; the server's Secret, Leases and EndpointSlice
-    are deleted from the namespace where it ran (cotenant-system unless -n says another). Pods that run keep
-    running. `helm uninstall` does this by itself; without Helm:
+    It removes the capacity and annotations that agents wrote to nodes, and deletes the server's Secret,
+    Leases and EndpointSlice from the namespace where it ran (cotenant-system unless -n names another).
+    Running pods keep running. `helm uninstall` does this by itself; without Helm:
 
     \b
     kubectl delete -f deploy/cotenant.yaml

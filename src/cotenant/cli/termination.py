@@ -1,4 +1,4 @@
-"""Being ended by a signal without leaving a mess."""
+"""Cleans up when a command is terminated by a signal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def tidily() -> Iterator[None]:
-    """TERM and HUP unwind like an exception, so that all is put back; Ctrl-C does so anyway."""
+def unwind_on_signal() -> Iterator[None]:
+    """Turns SIGTERM and SIGHUP into SystemExit, so that `finally` blocks run; Ctrl-C does so anyway."""
     former = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
