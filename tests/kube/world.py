@@ -119,25 +119,25 @@ class World:
         self.api = WatchedApi()
         self.cluster = ClusterLedger()
         self.lead = Lead()
-        self.teller = EventRecorder(self.api, clock=self.clock)  # type: ignore[arg-type]
+        self.recorder = EventRecorder(self.api, clock=self.clock)  # type: ignore[arg-type]
         self.line = LineKeeper(
             self.api,  # type: ignore[arg-type]
             self.cluster,
             self.api.pods,
             self.api.nodes,
             self.dialects,
-            self.teller,
+            self.recorder,
             self.line_settings,
             leading=lambda: self.lead.seconds > 0,
             clock=self.clock,
             wall=self.wall,
         )
-        self.keeper = LedgerFeed(self.api.pods, self.api.nodes, self.cluster)
+        self.feed = LedgerFeed(self.api.pods, self.api.nodes, self.cluster)
         self.api.pods.subscribe(self._on_pod)
         self.api.nodes.subscribe(lambda _: self.line.moved())
         self.binder = Binder(
             self.api,  # type: ignore[arg-type]
-            self.keeper,
+            self.feed,
             self.line,
             self.dialects,
             self.lead.must,
@@ -149,7 +149,7 @@ class World:
             self.api,  # type: ignore[arg-type]
             self.line,
             finder,
-            self.teller,
+            self.recorder,
             self.lead.must,
             self.clock,
         )
@@ -158,7 +158,7 @@ class World:
     def _on_pod(self, change: Change[Pod]) -> None:
         self.line.on_pod(change)
         if change.kind == "deleted":
-            self.teller.forget(change.object.metadata.uid)
+            self.recorder.forget(change.object.metadata.uid)
 
     async def bind(self, pod: str | Pod, node: str = "n1") -> None:
         pod = self.api.truth(pod) if isinstance(pod, str) else pod

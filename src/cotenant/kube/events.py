@@ -44,7 +44,7 @@ class _Told:
 
 @dataclass
 class EventRecorder:
-    """`run()` writes what `tell` was given until it is cancelled."""
+    """`run()` writes what `record` was given until it is cancelled."""
 
     client: Client
     clock: Callable[[], float] = time.monotonic
@@ -53,7 +53,7 @@ class EventRecorder:
     _waiting: dict[tuple[str, str], tuple[Pod, str | Callable[[], str]]] = field(default_factory=dict)
     _some: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
-    def tell(self, pod: Pod, reason: str, message: str | Callable[[], str]) -> None:
+    def record(self, pod: Pod, reason: str, message: str | Callable[[], str]) -> None:
         """`message` is worked out only if it is going to be written."""
         key = (pod.metadata.uid, reason)
         told = self._told.get(key)

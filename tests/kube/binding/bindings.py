@@ -22,7 +22,7 @@ def touch(api):
 
 
 def nothing_is_under_way(at: World) -> None:
-    assert at.keeper.under_way == set()
+    assert at.feed.under_way == set()
     assert at.binder._doubts == {}
 
 

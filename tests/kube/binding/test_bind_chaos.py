@@ -141,9 +141,9 @@ class Chaos:
             await asyncio.sleep(self.random.uniform(5, 30))
             self.at.lead.seconds = 0
             await asyncio.sleep(self.random.uniform(5, 8))
-            unseen = self.at.keeper.unseen()
+            unseen = self.at.feed.unseen()
             self.api.relist()
-            self.at.keeper.forget_unseen(unseen)
+            self.at.feed.forget_unseen(unseen)
             self.at.line.refill()
             self.at.lead.seconds = 1e9
 
@@ -152,7 +152,7 @@ class Chaos:
 
     async def run(self) -> None:
         works = (self.people(), self.scheduler(), self.watch(), self.terms(), self.at.line.run())
-        running = [asyncio.create_task(work) for work in (*works, self.at.keeper.recount(self.relist))]
+        running = [asyncio.create_task(work) for work in (*works, self.at.feed.recount(self.relist))]
         await asyncio.sleep(SECONDS)
         self.faults = False
         await asyncio.sleep(SECONDS)
@@ -184,7 +184,7 @@ def test_no_card_is_over_granted_and_nothing_leaks(seed):
         at = chaos.at
         assert chaos.over_granted == []
         assert at.charged() == chaos.truth()
-        assert at.keeper.under_way == set()
+        assert at.feed.under_way == set()
         assert at.binder._doubts == {}
         assert chaos.served > 50, "something happened"
         assert any(chaos.most[card] == size for card, size in chaos.sizes.items()), "cards were full at times"

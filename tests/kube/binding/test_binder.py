@@ -141,7 +141,7 @@ def test_bound_here_by_an_earlier_try_is_done():
         at = world()
         at.api.at_once = False
         await at.bind("a")
-        at.keeper.give_back("uid-a")  # an earlier leader did it, and we have not seen it
+        at.feed.give_back("uid-a")  # an earlier leader did it, and we have not seen it
         await at.bind("a")
         assert at.api.count("bind") == 2
         bound_and_charged(at)

@@ -88,7 +88,7 @@ def test_doubt_lasts_as_long_as_the_api_server_is_silent():
             await at.bind("a")
         await asyncio.sleep(30)
         assert at.charged() == {"uid-a": "n1"}
-        assert at.keeper.under_way == {"uid-a"}
+        assert at.feed.under_way == {"uid-a"}
         await at.settled()
         bound_and_charged(at)
 
@@ -172,9 +172,9 @@ def test_in_doubt_when_the_lease_ends_the_next_list_tells():
             nothing_is_under_way(at)
             assert at.charged() == {"uid-a": "n1"}
             at.lead.seconds = 1e9
-            unseen = at.keeper.unseen()
+            unseen = at.feed.unseen()
             at.api.relist()
-            at.keeper.forget_unseen(unseen)
+            at.feed.forget_unseen(unseen)
             if happened:
                 bound_and_charged(at)
             else:
@@ -191,7 +191,7 @@ def test_a_doubt_that_outlives_its_term_is_not_forgotten_by_the_next():
         at.api.fates = {"bind": [lost(before=True)], "patch": [lost(before=True)] * 3}
         with pytest.raises(Unreachable):
             await at.bind("a")
-        at.keeper.forget_unseen(at.keeper.unseen())
+        at.feed.forget_unseen(at.feed.unseen())
         assert at.charged() == {"uid-a": "n1"}
         with pytest.raises(NotBound, match="being bound"):
             await at.bind("a")

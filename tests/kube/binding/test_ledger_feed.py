@@ -195,12 +195,12 @@ def test_a_pod_that_is_being_bound_is_not_released_by_what_is_seen_of_it():
         at.api.change("a", lambda it: it["status"].update(message="touched"))
         assert at.charged() == {"uid-a": "n1"}
         at.api.add(pod_json("other", "1Gi"))
-        at.keeper.forget_unseen(at.keeper.unseen())
+        at.feed.forget_unseen(at.feed.unseen())
         assert at.charged() == {"uid-a": "n1"}
         go.set()
         await task
         assert at.charged() == {"uid-a": "n1"}
-        assert at.keeper.under_way == set()
+        assert at.feed.under_way == set()
 
     run(main())
 
@@ -212,10 +212,10 @@ def test_a_new_term_forgets_what_a_newer_list_does_not_show():
         at.api.at_once = False
         await at.bind("b")
         del at.api.objects["pods", "web", "b"]  # never seen bound, nor gone
-        unseen = at.keeper.unseen()
+        unseen = at.feed.unseen()
         assert set(unseen) == {"uid-b"}
         at.api.relist()
-        at.keeper.forget_unseen(unseen)
+        at.feed.forget_unseen(unseen)
         assert at.charged() == {"uid-a": "n1"}
 
     run(main())
@@ -226,15 +226,15 @@ def test_what_was_bound_after_the_list_is_not_forgotten():
         at = await bound()
         at.api.at_once = False
         at.api.add(pod_json("b"))
-        unseen = at.keeper.unseen()
+        unseen = at.feed.unseen()
         at.api.relist()
         await at.bind("b")  # the watch will tell of it later
-        at.keeper.forget_unseen(unseen)
+        at.feed.forget_unseen(unseen)
         assert at.charged() == {"uid-a": "n1", "uid-b": "n1"}
         await at.bind("b")
-        unseen = at.keeper.unseen()
+        unseen = at.feed.unseen()
         at.api.deliver()
-        at.keeper.forget_unseen(unseen)
+        at.feed.forget_unseen(unseen)
         assert at.charged() == {"uid-a": "n1", "uid-b": "n1"}
         assert at.free() == [16 - 8]
 
@@ -244,7 +244,7 @@ def test_what_was_bound_after_the_list_is_not_forgotten():
 def test_a_bind_that_did_not_happen_does_not_take_what_another_gave():
     async def main():
         at = await bound()
-        at.keeper.give_back("uid-a")
+        at.feed.give_back("uid-a")
         assert at.charged() == {"uid-a": "n1"}
         assert at.cluster.ledger("n1").granted("GPU-n1-0") == 4 * GI
 
@@ -267,7 +267,7 @@ def test_a_pod_that_came_and_went_while_nobody_looked_is_found_out():
             at.api.relist()
 
         at.api._waiting.clear()  # the watch broke
-        counting = asyncio.create_task(at.keeper.recount(relist))
+        counting = asyncio.create_task(at.feed.recount(relist))
         await asyncio.sleep(45)
         assert set(at.charged()) == {"uid-a", "uid-b", "uid-slow"}, "the watch may only be slow"
         await asyncio.sleep(45)

@@ -88,7 +88,7 @@ def test_who_fits_nowhere_waits_in_line():
         at.api.add(pod_json("a", "8Gi"))
         assert filtered(at, pod_json("a", "8Gi"), "n1")[0] == []
         assert at.line.place_of("uid-a") == 1
-        assert [reason for _, reason in at.teller._waiting] == ["WaitingForGPU"]
+        assert [reason for _, reason in at.recorder._waiting] == ["WaitingForGPU"]
 
     run(main)
 
@@ -101,7 +101,7 @@ def test_a_demand_bigger_than_any_card_says_so():
         fits, failed, never = filtered(at, body, "n1", "n2")
         assert (fits, failed) == ([], {})
         assert set(never.values()) == {REASONS[Verdict.TOO_BIG]}
-        ((_, message),) = at.teller._waiting.values()
+        ((_, message),) = at.recorder._waiting.values()
         assert "17Gi" in (message if isinstance(message, str) else message())
 
     run(main)
@@ -122,7 +122,7 @@ def test_a_demand_that_cannot_be_understood_is_refused_and_does_not_wait():
         body = pod_json("a", "4Gi", annotations=annotations)
         assert filtered(at, body, "n1", "n2") == ([], {}, {"n1": BAD_DEMAND, "n2": BAD_DEMAND})
         assert len(at.line) == 0
-    (((_, reason), (_, message)),) = at.teller._waiting.items()
+    (((_, reason), (_, message)),) = at.recorder._waiting.items()
     assert reason == "GPUDemandRefused"
     assert "gpu-count" in message
     for verb in (at.decider.prioritize, at.decider.filter):

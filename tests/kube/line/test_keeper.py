@@ -326,7 +326,7 @@ def test_who_does_not_lead_calls_nobody_and_tells_nothing():
         ends(at, "x")
         await asyncio.sleep(30)
         assert at.api.calls == []
-        assert at.teller._waiting == {}
+        assert at.recorder._waiting == {}
 
     run(main)
 

@@ -164,7 +164,7 @@ def test_wishes_that_become_nonsense_do_not_wait():
         await refused_pods(at, pod_json("a", "8Gi"))
         at.api.change("a", lambda it: it["metadata"]["annotations"].update({names.PLACEMENT: "nonsense"}))
         assert len(at.line) == 0
-        assert [reason for _, reason in at.teller._waiting] == ["WaitingForGPU", "GPUDemandRefused"]
+        assert [reason for _, reason in at.recorder._waiting] == ["WaitingForGPU", "GPUDemandRefused"]
 
     run(main)
 

@@ -23,7 +23,7 @@ def cluster(**nodes: tuple[int, ...]) -> World:
     at.api.leaves = lambda: stamp(at.wall() + 30)
     for name, cards in (nodes or {"n1": (16, 16)}).items():
         at.api.add_node(node_json(name, *cards))
-    at.running = [asyncio.create_task(each.run()) for each in (at.line, at.preempting, at.teller)]
+    at.running = [asyncio.create_task(each.run()) for each in (at.line, at.preempting, at.recorder)]
     return at
 
 

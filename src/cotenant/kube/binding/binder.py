@@ -78,7 +78,7 @@ class Binder:
     """Seconds that one bind takes at most."""
 
     client: Client
-    keeper: LedgerFeed
+    feed: LedgerFeed
     line: Line
     dialects: Dialects
     must_lead: Callable[[float], None]
@@ -93,17 +93,17 @@ class Binder:
         """Returns when the pod is bound, and raises if it is not."""
         target = Target(namespace, name, uid, node)
         self.must_lead(WITHIN)
-        if uid in self.keeper.under_way:
+        if uid in self.feed.under_way:
             raise NotBound(f"{target} is being bound already")
-        self.keeper.under_way.add(uid)
+        self.feed.under_way.add(uid)
         try:
             await self._bind(target)
         finally:
             if uid not in self._doubts:
-                self.keeper.under_way.discard(uid)
+                self.feed.under_way.discard(uid)
 
     async def _bind(self, target: Target) -> None:
-        pod = self.keeper.pods.get(target.uid)
+        pod = self.feed.pods.get(target.uid)
         for _ in range(TRIES):
             if pod is None:
                 pod = await self._read(target)
@@ -129,7 +129,7 @@ class Binder:
         """
         meta = pod.metadata
         if pod.spec.node_name:
-            if self.keeper.load(pod) and pod.spec.node_name == node:
+            if self.feed.load(pod) and pod.spec.node_name == node:
                 return True
             raise NotBound(f"pod {meta.namespace}/{meta.name} is bound to {pod.spec.node_name} already")
         if meta.deletion_timestamp is not None or has_ended(pod):
@@ -162,7 +162,7 @@ class Binder:
         """Checks again what filter promised: two pods may have been promised the same room. The annotations
         of the Binding are made before the charge: if that fails, nothing is charged.
         """
-        cluster, meta = self.keeper.cluster, pod.metadata
+        cluster, meta = self.feed.cluster, pod.metadata
         cluster.release(meta.uid)
         grant = place_pod(cluster, node, meta.uid, demand.slots)
         if grant is None:
@@ -174,7 +174,7 @@ class Binder:
         return annotations
 
     def _give_back(self, uid: str) -> None:
-        self.keeper.give_back(uid)
+        self.feed.give_back(uid)
         self.line.moved()
 
     def _doubt(self, pod: Pod) -> None:
@@ -186,7 +186,7 @@ class Binder:
 
     def _settled(self, uid: str) -> None:
         self._doubts.pop(uid, None)
-        self.keeper.under_way.discard(uid)
+        self.feed.under_way.discard(uid)
 
     async def _settle(self, pod: Pod) -> None:
         """Repeats until the outcome is known. If we do not lead any more, the next leader's list shows it."""
@@ -208,6 +208,6 @@ class Binder:
                 )
                 await asyncio.sleep(backoff.next(error.retry_after))
                 continue
-            if now is None or not self.keeper.load(now):
+            if now is None or not self.feed.load(now):
                 self._give_back(meta.uid)
             return

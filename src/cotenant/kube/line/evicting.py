@@ -72,7 +72,7 @@ class Preempting:
     client: Client
     line: LineKeeper
     finder: RoomFinder
-    teller: EventRecorder
+    recorder: EventRecorder
     must_lead: Callable[[float], None]
     """Raises unless nobody else can lead for so many seconds."""
     clock: Callable[[], float] = time.monotonic
@@ -245,11 +245,11 @@ class Preempting:
         self.evicted()
         log.info("pod evicted", namespace=meta.namespace, pod=meta.name, uid=meta.uid, node=node, for_uid=uid)
         why = f"evicted from {node}: pod {uid}, of higher priority, needs its room on the GPUs"
-        self.teller.tell(victim, "EvictedForGPU", why)
+        self.recorder.record(victim, "EvictedForGPU", why)
         place = self.line.place(uid)
         if place is not None:
             what = f"pods of lower priority are evicted from {node}: it is placed when they have ended"
-            self.teller.tell(place.pod, "EvictingForGPU", what)
+            self.recorder.record(place.pod, "EvictingForGPU", what)
 
     def _is_wanted(self, uid: str) -> bool:
         """Whether it waits for these cards still, and kube-scheduler has no other plan for it."""

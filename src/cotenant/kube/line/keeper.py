@@ -82,7 +82,7 @@ class LineKeeper:
     pods: Store[Pod]
     nodes: Store[Node]
     dialects: Dialects
-    teller: EventRecorder
+    recorder: EventRecorder
     settings: LineSettings = field(default_factory=LineSettings)
     leading: Callable[[], bool] = lambda: True
     clock: Callable[[], float] = time.monotonic
@@ -129,7 +129,7 @@ class LineKeeper:
         """It can never be served; it is told so and does not wait in line."""
         self.forget(pod.metadata.uid)
         if self.leading():
-            self.teller.tell(pod, "GPUDemandRefused", why_)
+            self.recorder.record(pod, "GPUDemandRefused", why_)
 
     def forget(self, uid: str) -> None:
         self.pressing.pop(uid, None)
@@ -344,7 +344,7 @@ class LineKeeper:
 
     def _explain(self, uid: str) -> None:
         if self.leading():
-            self.teller.tell(self._places[uid].pod, "WaitingForGPU", lambda: self._reason(uid))
+            self.recorder.record(self._places[uid].pod, "WaitingForGPU", lambda: self._reason(uid))
 
     def _reason(self, uid: str) -> str:
         place = self._places[uid]
