@@ -1,7 +1,7 @@
-"""Events on pods: what `kubectl describe pod` says about a pod that waits, with figures.
+"""Records events on pods: what `kubectl describe pod` shows of a pod that waits, with figures.
 
-One event object a pod and reason, whose text and count change; at most one write a minute for each, and only
-if the API server has time for it: events are for people, nothing depends on them.
+There is one event object for each pod and reason, whose text and count change. Each is written at most once a
+minute, and only if the API server has time: events are for people, nothing depends on them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EventRecorder:
     _some: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def record(self, pod: Pod, reason: str, message: str | Callable[[], str]) -> None:
-        """`message` is worked out only if it is going to be written."""
+        """Queues an event. `message` is worked out only if it is written."""
         key = (pod.metadata.uid, reason)
         told = self._told.get(key)
         if told is not None and self.clock() - told.at < PAUSE:
@@ -125,7 +125,7 @@ class EventRecorder:
 
 
 def _name(pod: str, uid: str, reason: str) -> str:
-    """The pod's own name may be as long as a name can be."""
+    """Returns the event's name; the pod's own may be as long as a name can be."""
     rest = f".{uid[:8].lower()}.{reason.lower()}"
     return pod[: LONGEST_NAME - len(rest)].rstrip("-.") + rest
 

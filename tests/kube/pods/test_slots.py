@@ -216,7 +216,7 @@ def test_a_count_for_the_holder_of_anothers_slot_is_told() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (None, "pod: there is none"),
+        (None, "pod: it is missing"),
         ([], "pod: this must be an object"),
         ({"spec": []}, "spec: this must be an object"),
         ({"spec": {"containers": {}}}, "spec.containers: this must be a list"),

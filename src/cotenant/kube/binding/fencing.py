@@ -1,8 +1,8 @@
-"""Bringing a pod into a state that no Binding of before can change any more.
+"""Brings a pod into a state that no earlier Binding can change any more.
 
 A Binding is guarded by the pod's resourceVersion. One that was sent and not answered may still lie in a
-server's buffers when its sender is long dead. Changing anything in the pod makes it fail, and what is read
-then is final.
+server's buffers when its sender is long dead. Any change of the pod makes it fail, and what is read then is
+final.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AT_ONCE = 32
 
 
 async def fenced(client: Client, pod: Pod, within: float) -> Pod | None:
-    """The pod afterwards; None if it is gone. A KubeError means that nothing is known."""
+    """Returns the pod afterwards, None if it is gone. A KubeError means that the outcome is not known."""
     meta = pod.metadata
     changes = {"metadata": {"annotations": {names.RETRY: f"{time.time():.3f}"}}}
     try:
@@ -49,7 +49,7 @@ async def fenced(client: Client, pod: Pod, within: float) -> Pod | None:
 async def fence_all(
     client: Client, pods: Iterable[Pod], seen: Callable[[Pod], object], while_: Callable[[], bool]
 ) -> None:
-    """Each of them, however often it must be tried, as long as `while_` holds; `seen` gets the outcome."""
+    """Fences every pod, with as many attempts as it takes while `while_` holds; `seen` gets the outcome."""
     waiting = iter(pods)
 
     async def worker() -> None:

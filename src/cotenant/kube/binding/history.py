@@ -18,7 +18,7 @@ LEARN_EVERY = 100
 
 @dataclass
 class History:
-    """Remembers demands that were served and tells the ledger what is typical of them."""
+    """Remembers demands that were served, and sets what is typical of them in the ledger."""
 
     cluster: ClusterLedger
     _last: deque[Demand] = field(default_factory=lambda: deque(maxlen=LONGEST))

@@ -1,7 +1,7 @@
-"""The cluster's ledger, kept in step with what the API server tells.
+"""Keeps the cluster's ledger in step with the API server.
 
-Two sources charge it: pods that are seen bound with a grant of their own, and binds that are under way. What
-is under way stays charged until its outcome is known, whatever is seen of the pod meanwhile.
+Two sources charge it: pods that are seen bound with a grant of their own, and bind operations that are under
+way. What is under way stays charged until its outcome is known, whatever is seen of the pod meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 log = get_logger(__name__)
 
 RECOUNT = 30.0
-"""Seconds between looks at what is charged and not seen."""
+"""Seconds between two checks for charges whose pod is not seen."""
 
 
 @dataclass
@@ -42,8 +42,8 @@ class LedgerFeed:
         self.pods.subscribe(self._on_pod)
 
     def unseen(self) -> dict[str, PodGrant]:
-        """What is charged though no pod is seen with it, nor is being bound: to be asked for before a list,
-        and given to `forget_unseen` after it.
+        """Returns the charges of pods that are neither seen with them nor being bound. Ask before a list, and
+        give the result to `forget_unseen` after it.
         """
         return {
             uid: grant
@@ -52,8 +52,8 @@ class LedgerFeed:
         }
 
     def forget_unseen(self, unseen: Mapping[str, PodGrant]) -> None:
-        """A list that is newer does not show them either: binds of an earlier term that did not happen, and
-        pods that came and went while nobody looked. What was charged meanwhile is none of them.
+        """Releases charges that a newer list does not show either: bind operations of an earlier term that
+        did not happen, and pods that came and went unseen. What was charged meanwhile is not among them.
         """
         for uid, grant in unseen.items():
             charged = self.cluster.charged(uid)
@@ -61,8 +61,9 @@ class LedgerFeed:
                 self.give_back(uid)
 
     async def recount(self, relist: Callable[[], Awaitable[None]]) -> None:
-        """Until it is cancelled: a pod that was bound and deleted while the watch was broken is never told
-        of, and would stay charged. After `relist`, the store is not older than the call.
+        """Checks again and again until it is cancelled: a pod that was bound and deleted while the watch was
+        broken is never reported, and would stay charged. After `relist`, the store is not older than the
+        call.
         """
         before: dict[str, PodGrant] = {}
         while True:
@@ -76,7 +77,9 @@ class LedgerFeed:
             before = unseen
 
     def give_back(self, uid: str) -> None:
-        """A bind did not happen. If the pod is seen bound all the same, by whomever, it holds what it has."""
+        """Takes back the charge of a bind that did not happen. A pod that is seen bound all the same, by
+        anybody, keeps what it has.
+        """
         seen = self._seen(uid)
         if seen is None:
             self.cluster.release(uid)
@@ -84,7 +87,7 @@ class LedgerFeed:
             self.cluster.load(*seen)
 
     def grant(self, pod: Pod) -> PodGrant | None:
-        """As `grant_of`; one that cannot be read is none, and the log says so, once."""
+        """Returns the grant like `grant_of`, but None if it is not valid, and logs that once."""
         try:
             return grant_of(pod)
         except CotenantError as error:
@@ -96,14 +99,16 @@ class LedgerFeed:
             return None
 
     def load(self, pod: Pod) -> bool:
-        """Charge what a pod that was read bound holds; False if that is nothing."""
+        """Charges what a bound pod holds; False if that is nothing."""
         grant = self.grant(pod)
         if grant is not None:
             self.cluster.load(pod.spec.node_name, grant)
         return grant is not None
 
     def _is_seen(self, uid: str) -> bool:
-        """As `_seen`, without reading the grant: there may be thousands, and each was read when it came."""
+        """Reports the same as `_seen` without reading the grant: there may be thousands, and each was read
+        when it came.
+        """
         pod = self.pods.get(uid)
         return (
             pod is not None
@@ -113,7 +118,7 @@ class LedgerFeed:
         )
 
     def _seen(self, uid: str) -> tuple[str, PodGrant] | None:
-        """The node and the grant of a pod that is seen bound."""
+        """Returns the node and the grant of a pod that is seen bound."""
         pod = self.pods.get(uid)
         grant = None if pod is None else self.grant(pod)
         return None if pod is None or grant is None else (pod.spec.node_name, grant)
@@ -147,7 +152,9 @@ class LedgerFeed:
                 self.cluster.release(uid)
 
     def _is_known(self, change: Change[Pod]) -> bool:
-        """Charged already, and only something else has changed: most changes of a pod that runs."""
+        """Reports whether it is charged already and only something else has changed, as in most changes of a
+        running pod.
+        """
         before, now = change.before, change.object
         return (
             before is not None
@@ -157,7 +164,7 @@ class LedgerFeed:
         )
 
     def _is_news(self, key: str) -> bool:
-        """Whether the log does not yet say that this pod (by UID) or node (by name) cannot be read."""
+        """Reports whether the log does not say yet that this pod (UID) or node (name) cannot be read."""
         if key in self._unreadable:
             return False
         self._unreadable.add(key)

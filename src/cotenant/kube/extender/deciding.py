@@ -122,7 +122,9 @@ class Decider:
         return messages.preempted(kept)
 
     def _demands(self, pod: Pod) -> tuple[Demand, ...]:
-        """kube-scheduler asks about one pod several times in a row."""
+        """Returns the pod's demands; kept for a moment, since kube-scheduler asks about one pod several times
+        in a row.
+        """
         state = pod.metadata.uid, pod.metadata.resource_version
         if not all(state) or state != self._asked[0]:
             self._asked = state, demand_of(pod, self.dialects).demands

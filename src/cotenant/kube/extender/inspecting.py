@@ -1,4 +1,4 @@
-"""Who holds what on which card, as gpushare-scheduler-extender answers `inspect`: its tools read this."""
+"""Answers `inspect` as gpushare-scheduler-extender does: which pod holds what on which GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 def inspect(
     cluster: ClusterLedger, pods: Store[Pod], dialects: Dialects, only: str | None = None
 ) -> dict[str, Any]:
-    """All nodes with cards, or one. Amounts are in the unit of `aliyun.com/gpu-mem`, use rounded up."""
+    """Returns nodes with GPUs, all or one. Amounts are in units of `aliyun.com/gpu-mem`, use rounded up."""
     names = [name for name in cluster.nodes if only in {None, name} and cluster.ledger(name).gpus]
     if only is not None and not names:
         return {"nodes": [], "error": f"no node {only} with GPUs"}
@@ -46,7 +46,7 @@ def _node(cluster: ClusterLedger, pods: Store[Pod], name: str, unit: int) -> dic
 
 
 def _used(size: int, card: int, unit: int) -> int:
-    """A card that is all taken is not shown as more than it is, however either is rounded."""
+    """Returns the used units. A full GPU is not shown as more than it has, however either is rounded."""
     return min(-(-size // unit), max(card // unit, size // unit))
 
 

@@ -1,4 +1,4 @@
-"""The messages of kube-scheduler's extender API.
+"""Reads and writes the messages of kube-scheduler's extender API.
 
 Their keys are Go field names without tags: we write them so, and read them in any case, as Go does.
 """
@@ -23,11 +23,11 @@ _Uid = Annotated[str, msgspec.Meta(pattern=_UID.pattern)]
 
 
 class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal", forbid_unknown_fields=True):
-    """Of filter and prioritize."""
+    """Arguments of filter and prioritize."""
 
     pod: Pod
     nodes: Any = None
-    """Whole nodes are sent only to extenders that keep no cache."""
+    """Whole nodes, which kube-scheduler sends only to extenders that keep no cache."""
     node_names: list[str] | None = None
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class PreemptArgs(msgspec.Struct, frozen=True, gc=False, rename="pascal", forbid
         _check_identity(self.pod)
 
     def proposed(self) -> dict[str, MetaVictims]:
-        """By node, the pods that the scheduler would evict."""
+        """Returns, by node, the pods that the scheduler would evict."""
         if self.node_name_to_meta_victims:
             return self.node_name_to_meta_victims
         return {
@@ -82,7 +82,7 @@ class BindArgs(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True
 
 
 def _check_identity(pod: Pod) -> None:
-    """Whoever waits is later called by name, which must then be one."""
+    """Checks the identity: a pod that waits is later patched by its name, which must then be valid."""
     meta = pod.metadata
     for field, text, pattern in (
         ("name", meta.name, _NAME),
@@ -90,7 +90,7 @@ def _check_identity(pod: Pod) -> None:
         ("uid", meta.uid, _UID),
     ):
         if not pattern.match(text):
-            raise ValueError(f"Pod.metadata.{field}: {text[:64]!a} is none")
+            raise ValueError(f"Pod.metadata.{field}: {text[:64]!a} is not valid")
 
 
 class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
@@ -99,8 +99,8 @@ class HostPriority(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 def read(body: bytes, kind: type[T]) -> T:
-    """BadInput says what is wrong with the message. A key that is not spelled as Go spells it, or is not
-    known, leads to the slow way.
+    """Decodes a message; BadInput says what is not valid. A key that is not known or not spelled as Go does
+    takes the slow path.
     """
     try:
         return msgspec.json.decode(body, type=kind)
@@ -113,8 +113,8 @@ def read(body: bytes, kind: type[T]) -> T:
 
 
 def _cased(value: Any, kind: type[Any]) -> Any:
-    """With those keys of the message itself that are known, as they should be; what lies in them has tags of
-    its own.
+    """Spells the keys of the message itself as they should be, and drops those that are not known. What lies
+    inside has tags of its own.
     """
     if not isinstance(value, Mapping):
         return value
@@ -129,7 +129,7 @@ def _cased(value: Any, kind: type[Any]) -> Any:
 
 
 def filtered(fitting: list[str], failed: dict[str, str], never: dict[str, str]) -> bytes:
-    """`never` are nodes where evicting others would not help either."""
+    """Encodes the answer to filter; `never` are nodes where evicting others would not help either."""
     return msgspec.json.encode(
         {"NodeNames": fitting, "FailedNodes": failed, "FailedAndUnresolvableNodes": never, "Error": ""}
     )
@@ -148,5 +148,5 @@ def bound(error: str = "") -> bytes:
 
 
 def failed(error: str) -> bytes:
-    """For whatever could not be answered; every answer of the API has this key."""
+    """Encodes an error, in the key that every answer of the API has."""
     return msgspec.json.encode({"Error": error})

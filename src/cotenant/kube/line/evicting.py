@@ -1,11 +1,11 @@
-"""Room for a pod of high priority where a node's sums would do for it and no single card does.
+"""Evicts lower-priority pods when a node has enough free memory in total but no single GPU has.
 
-kube-scheduler evicts by sums. Where they do already it finds nobody to evict, though the end of one pod would
-open a card. So the leader finds whose, holds the cards, and has them evicted. Where the sums do not do,
-kube-scheduler evicts and asks us whom: never both for one pod.
+kube-scheduler evicts by a node's sums. Where the sums are enough it evicts nobody, though the eviction of one
+pod would free a GPU. So the leader chooses the victims, holds the GPUs, and evicts. Where the sums are not
+enough, kube-scheduler evicts and asks our extender for the victims: never both for one pod.
 
-Nothing of this is kept anywhere. Who leads after a leader that died sees who is leaving, which costs nothing
-any more, and goes on from there.
+Nothing of this is stored. A server that takes over sees which pods are terminating, which costs nothing any
+more, and continues from there.
 """
 
 from __future__ import annotations
@@ -32,26 +32,29 @@ from cotenant.kube.scheduling.tenants import LEAVES, STAYS
 log = get_logger(__name__)
 
 TICK = 1.0
-"""Seconds between turns."""
+"""Seconds between two rounds."""
 LOOK = 15.0
-"""Seconds between looks for one pod that nothing is found for, unless it is refused again meanwhile."""
+"""Seconds between two searches for one pod without result, unless it is refused again meanwhile."""
 AGAIN = 5.0
-"""Seconds after which another opening is looked for, or an eviction is sent again that had no effect."""
+"""Seconds after which another opening is searched, or an eviction that had no effect is sent again."""
 FRESH = 30.0
-"""Seconds for which a refusal tells to which nodes a pod may go. Before anybody is evicted by older knowledge
-kube-scheduler is asked again."""
+"""Seconds for which a refusal shows on which nodes a pod may be placed. Before anybody is evicted by older
+knowledge, kube-scheduler is made to ask again.
+"""
 LEFT = 30.0
-"""Seconds in which kube-scheduler evicts those whom it was told to."""
+"""Seconds that kube-scheduler has to evict the victims that our extender named."""
 FOLLOW = 10.0
-"""Seconds that a pod has to be bound when all who were in its way have ended."""
+"""Seconds that a pod has to be bound after all victims have terminated."""
 SPARE = 60.0
-"""Seconds for which one whom a PodDisruptionBudget keeps, or who could not be evicted, is left alone."""
+"""Seconds for which a pod is not tried again that a PodDisruptionBudget protects or that could not be
+evicted.
+"""
 WITHIN = 4.0
-"""Seconds for an eviction: so long the lease must hold when it is sent."""
+"""Seconds for one eviction; the lease must hold at least as long when it is sent."""
 TRIES = 3
-"""Of evictions that had no effect."""
+"""Attempts at evictions that have no effect."""
 MOST_LOOKS = 16
-"""Pods that are looked at in a turn."""
+"""Pods that are searched for in one round."""
 
 
 @dataclass
@@ -62,30 +65,32 @@ class _UnderWay:
     tries: int = 0
     next_try: float = float("-inf")
     opened: float | None = None
-    """By the clock, when all who were in the way had ended."""
+    """By the clock, when the last pod in the way had terminated."""
 
 
 @dataclass
 class Preempting:
-    """`run()` opens room until it is cancelled; it does so only while it leads, and if it is to."""
+    """`run()` evicts for waiting pods until it is cancelled; only while this server leads, and if the
+    settings allow it.
+    """
 
     client: Client
     line: LineKeeper
     finder: RoomFinder
     recorder: EventRecorder
     must_lead: Callable[[float], None]
-    """Raises unless nobody else can lead for so many seconds."""
+    """Raises unless no other server can lead for this many seconds."""
     clock: Callable[[], float] = time.monotonic
     evicted: Callable[[], object] = lambda: None
-    """Told of every pod that was evicted."""
+    """Called for every pod that was evicted."""
 
     _under_way: dict[str, _UnderWay] = field(default_factory=dict, init=False)
     _looked: dict[str, float] = field(default_factory=dict, init=False)
-    """UID of a waiting pod to when it was looked at last."""
+    """UID of a waiting pod to the time of its last search."""
     _paused: dict[str, float] = field(default_factory=dict, init=False)
-    """UID of a waiting pod to until when it is not looked at."""
+    """UID of a waiting pod to the time until which it is not searched for."""
     _nobody_below: tuple[int, float] = field(default=(LEAVES, 0.0), init=False)
-    """A priority below which nobody was, and until when that is taken for granted."""
+    """A priority below which no pod was found, and until when that is assumed."""
 
     async def run(self) -> None:
         while True:
@@ -121,7 +126,7 @@ class Preempting:
                     hopeless.append(place)
 
     def _review(self) -> None:
-        """Whose cards are lost, or open, or never will be."""
+        """Gives up openings whose GPUs were lost, that stayed unused, or whose victims do not terminate."""
         now, finder = self.clock(), self.finder
         for uid, under in list(self._under_way.items()):
             awaited = [each for each in under.opening.awaited if finder.cluster.charged(each) is not None]
@@ -137,8 +142,8 @@ class Preempting:
         finder.evicted &= {uid for under in self._under_way.values() for uid in under.opening.victims}
 
     def _is_above_some(self, priority: int) -> bool:
-        """Whether anybody could be ended for such a pod. In most clusters all are alike, and to see that one
-        has to look at everybody: it is not asked again at once.
+        """Reports whether any pod could be evicted for one of this priority. In most clusters all priorities
+        are equal, and to see that, every pod is read: a negative answer is kept for a while.
         """
         now, (highest, until) = self.clock(), self._nobody_below
         if priority <= highest and now < until:
@@ -149,7 +154,9 @@ class Preempting:
         return False
 
     def _due(self) -> list[Place]:
-        """In the order of the line; if they are many, those whose turn was longest ago."""
+        """Returns pods to search for, in the order of the line; if they are many, those searched for longest
+        ago.
+        """
         due = [place for place in self.line.places() if self._may(place) and self._is_due(place)]
         first = sorted((place.waiting.uid for place in due), key=self._looked_at)[:MOST_LOOKS]
         return [place for place in due if place.waiting.uid in first]
@@ -163,8 +170,8 @@ class Preempting:
         return self._looked.get(uid, float("-inf"))
 
     def _may(self, place: Place) -> bool:
-        """Whether evictions for it are our part, and now: kube-scheduler has tried it, and evicts nobody. It
-        says that a pod cannot be placed when it has thought of evictions, and it asks us before them.
+        """Reports whether we may evict for it now: kube-scheduler has tried it and evicts nobody. It finds a
+        pod unschedulable only after it has considered evictions, and asks our extender before them.
         """
         pod = place.pod
         return (
@@ -177,12 +184,14 @@ class Preempting:
         )
 
     async def _open(self, uid: str, best: Opening) -> None:
-        """Looking took its time: what was found must still be so. Nothing is awaited until it is held."""
+        """Holds the GPUs and evicts, if what was found is still true: the search took a while. Nothing is
+        awaited before the GPUs are held.
+        """
         place = self.line.place(uid)
         if place is None or not self._may(place):
             return
         if place.waiting.eligible is None or self.clock() - place.refused > FRESH:
-            await self.line.call(uid)
+            await self.line.retry(uid)
             return
         behind = self.line.behind(place.pod)
         opening = self.finder.opening(place, best.node, behind)
@@ -194,8 +203,8 @@ class Preempting:
         await self._evict(uid)
 
     async def _evict(self, uid: str) -> None:
-        """Those of its victims who are not leaving yet. Several are asked about first: if one of them is not
-        to be had, nobody is ended in vain.
+        """Evicts those of its victims that do not terminate yet. If there are several, all are tried by dry
+        run first: if one cannot be evicted, none is evicted for nothing.
         """
         under, now = self._under_way[uid], self.clock()
         there = (self.finder.pods.get(each) for each in under.opening.victims)
@@ -212,7 +221,7 @@ class Preempting:
                     return
 
     async def _sent(self, uid: str, victim: Pod, *, dry_run: bool) -> bool:
-        """Whether to go on. After an answer that was lost it is sent again some other time."""
+        """Reports whether to continue. After a lost response the eviction is sent again later."""
         meta = victim.metadata
         try:
             self.must_lead(WITHIN)
@@ -252,7 +261,7 @@ class Preempting:
             self.recorder.record(place.pod, "EvictingForGPU", what)
 
     def _is_wanted(self, uid: str) -> bool:
-        """Whether it waits for these cards still, and kube-scheduler has no other plan for it."""
+        """Reports whether it still waits for these GPUs, and kube-scheduler has no other plan for it."""
         place = self.line.place(uid)
         return place is not None and self.line.still_presses(uid) and not place.pod.status.nominated_node_name
 
@@ -261,7 +270,7 @@ class Preempting:
         self._give_up(uid)
 
     def _give_up(self, uid: str) -> None:
-        """Another opening is looked for, after a while."""
+        """Releases the GPUs; another opening is searched after a while."""
         self._under_way.pop(uid, None)
         self._looked.pop(uid, None)
         self._paused[uid] = self.clock() + AGAIN
@@ -269,7 +278,7 @@ class Preempting:
 
 
 def _no_better(place: Place, other: Place) -> bool:
-    """Whether it asks for the same as one ahead of it, for which nothing was found."""
+    """Reports whether it asks for the same as a pod ahead of it for which nothing was found."""
     one, two = place.pod.spec, other.pod.spec
     return (
         one.priority <= two.priority

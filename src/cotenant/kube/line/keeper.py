@@ -1,8 +1,8 @@
-"""The cluster's line: every pod that found no room, and who is told to try again when room appears.
+"""Keeps the line of waiting pods, and has kube-scheduler retry those that fit when room appears.
 
-kube-scheduler asks once, within milliseconds of an event, and then not for minutes: by itself it would often
-ask too early and miss the room. So whoever was refused is kept here, and when the ledger gains room those who
-now fit are annotated, in order, which makes kube-scheduler try them at once.
+kube-scheduler tries a pod within milliseconds of an event, and then not for minutes: alone, it would often
+try too early and miss the room. So every pod that was refused is kept here. When the ledger gains room, those
+that now fit are annotated, in order, which makes kube-scheduler try them at once.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from cotenant.kube.scheduling.waiting import WaitingPod, behind, order, serve
 log = get_logger(__name__)
 
 TICK = 1.0
-"""Seconds between looks at whose patience has ended and who did not follow a call."""
+"""Seconds between two checks for pods whose patience is over or that were not bound after a retry."""
 SWEEP = 15.0
-"""Seconds between looks at all nodes for everybody, whatever was or was not told."""
+"""Seconds between two looks at all nodes for all pods, whatever changes were seen."""
 LINGER = 5.0
-"""Seconds for which room that somebody was called for is offered to others too, if it is still there."""
+"""Seconds for which room that one pod was retried for is offered to others too, if it is still there."""
 AT_ONCE = 16
-"""Calls under way at a time."""
+"""Retry annotations that are written at the same time."""
 LONGEST_PAUSE = 60.0
-"""Between calls to one pod that fits by us and is not bound: something else keeps it."""
+"""Seconds between retries of one pod that fits by our ledger and is not bound: something else keeps it."""
 
 
 @dataclass
@@ -60,22 +60,22 @@ class Place:
     waiting: WaitingPod
     refused: float = float("-inf")
     """By the clock, when our extender refused it last; minus infinity if kube-scheduler has not asked us."""
-    calls: int = 0
-    """Since then."""
-    called: float = float("-inf")
-    next_call: float = float("inf")
+    retries: int = 0
+    """Retries since then."""
+    retried: float = float("-inf")
+    next_retry: float = float("inf")
     left: float = float("-inf")
-    """By the clock, when kube-scheduler was last told whom to evict for it."""
+    """By the clock, when our extender last named victims for it to kube-scheduler."""
 
     @property
     def stays_away(self) -> bool:
-        """It did not follow a call: something besides GPUs keeps it, and room must not wait for it."""
-        return self.calls > 1
+        """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it."""
+        return self.retries > 1
 
 
 @dataclass
 class LineKeeper:
-    """`run()` serves the line until it is cancelled; it does so only while it leads."""
+    """`run()` serves the line until it is cancelled; only while this server leads."""
 
     client: Client
     cluster: ClusterLedger
@@ -89,7 +89,7 @@ class LineKeeper:
     wall: Callable[[], float] = time.time
 
     pressing: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict, init=False)
-    """UID to the node and the cards where others are being ended for it: they are held for it, whatever its
+    """UID to the node and the GPUs where others are being evicted for it. They are held for it, whatever its
     patience.
     """
     _places: dict[str, Place] = field(default_factory=dict, init=False)
@@ -107,26 +107,26 @@ class LineKeeper:
         return len(self._places)
 
     def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows | None = None) -> None:
-        """It was refused on these nodes; on others it may never be put."""
+        """Puts a pod in line that was refused on these nodes. On other nodes it may not be placed."""
         uid = pod.metadata.uid
         known = self.pods.get(uid)
         if known is not None and not may_be_bound(known):
             return  # the scheduler that asks has not seen the change yet
         now, place = self.clock(), self._places.get(uid)
-        since, eligible, called, left = now, only(self.cluster, rows), float("-inf"), float("-inf")
+        since, eligible, retried, left = now, only(self.cluster, rows), float("-inf"), float("-inf")
         if place is not None:
             since, left = place.waiting.since, place.left
             if rows is None:
-                eligible, called = place.waiting.eligible, place.called
+                eligible, retried = place.waiting.eligible, place.retried
         member = waiting(pod, demands, since, eligible, self.wall())
-        self._set(Place(known or pod, member, now, called=called, left=left))
+        self._set(Place(known or pod, member, now, retried=retried, left=left))
 
     def _set(self, place: Place) -> None:
         self._places[place.waiting.uid] = place
         self._explain(place.waiting.uid)
 
     def refuse(self, pod: Pod, why_: str) -> None:
-        """It can never be served; it is told so and does not wait in line."""
+        """Records an event that the pod can never be served, and takes it out of the line."""
         self.forget(pod.metadata.uid)
         if self.leading():
             self.recorder.record(pod, "GPUDemandRefused", why_)
@@ -140,7 +140,7 @@ class LineKeeper:
         return self._places.get(uid)
 
     def places(self) -> list[Place]:
-        """All that wait, the head first."""
+        """Lists the pods in line, the head first, with all that is known of them."""
         return [self._places[waiting.uid] for waiting in self._order()]
 
     def uids(self) -> list[str]:
@@ -148,8 +148,8 @@ class LineKeeper:
         return [waiting.uid for waiting in self._order()]
 
     def press(self, uid: str, node: str, cards: tuple[str, ...], behind: Collection[str]) -> None:
-        """Hold these cards for it until it has them or `relent` is called; what is held there for those
-        `behind` it gives way.
+        """Holds these GPUs for it until it has them or `relent` releases them. What is held there for those
+        `behind` it is released.
         """
         for other, (where, held) in self.cluster.holds().items():
             if other in behind and where == node and not set(held).isdisjoint(cards):
@@ -162,7 +162,7 @@ class LineKeeper:
         return uid in self.pressing
 
     def still_presses(self, uid: str) -> bool:
-        """Whether the cards are held for it: they are not once somebody ahead of it has taken them."""
+        """Reports whether the GPUs are held for it: they are not once a pod ahead of it has taken them."""
         return uid in self.pressing and self.cluster.holds().get(uid) == self.pressing[uid]
 
     def relent(self, uid: str) -> None:
@@ -172,22 +172,26 @@ class LineKeeper:
         self.pressing.pop(uid, None)
 
     def leave_to_scheduler(self, uid: str) -> None:
-        """kube-scheduler has been told whom to evict for it."""
+        """Notes that our extender has named victims for it to kube-scheduler."""
         if uid in self._places:
             self._places[uid].left = self.clock()
 
     def place_of(self, uid: str) -> int | None:
-        """1 is the head; None if it does not wait."""
+        """Returns its place, 1 for the head; None if it is not in line."""
         line = self.uids()
         return line.index(uid) + 1 if uid in line else None
 
     def behind(self, pod: Pod) -> tuple[str, ...]:
-        """Those who come after it, whether or not it waits itself: what is held for them gives way to it."""
+        """Returns the pods after it, whether or not it is in line itself. What is held for them gives way to
+        it.
+        """
         line = (place.waiting for place in self._places.values())
         return behind(line, pod.spec.priority, created_at(pod, self.wall()), pod.metadata.uid)
 
     def on_pod(self, change: Change[Pod]) -> None:
-        """From the store: who need not wait any more, and who waits though we never refused it."""
+        """Follows a change of a pod: it leaves the line, enters it though we never refused it, or has other
+        wishes.
+        """
         pod, uid = change.object, change.object.metadata.uid
         if change.kind == "deleted" or not may_be_bound(pod) or self._leaves_line(change):
             self.forget(uid)
@@ -201,7 +205,7 @@ class LineKeeper:
         self.moved()
 
     def refill(self) -> None:
-        """At the beginning of a term: all that wait, by what the API server says of them."""
+        """Fills the line at the beginning of a term, by what the API server shows."""
         self._places.clear()
         self.pressing.clear()
         self._hold({})
@@ -213,7 +217,7 @@ class LineKeeper:
         self.moved()
 
     def moved(self) -> None:
-        """The ledger may have gained room, which matters if anybody waits."""
+        """Says that the ledger may have gained room, which matters if any pod waits."""
         if self._places:
             self._moved.set()
 
@@ -249,27 +253,29 @@ class LineKeeper:
             if self._is_due(self._places[waiting.uid], now, fits=waiting.uid in woken)
         ]
         for start in range(0, len(due), AT_ONCE):
-            await asyncio.gather(*(self.call(uid) for uid in due[start : start + AT_ONCE]))
+            await asyncio.gather(*(self.retry(uid) for uid in due[start : start + AT_ONCE]))
 
     def _forget_unseen(self, now: float) -> None:
-        """Those that were asked about when they were gone already: nobody will tell that they go."""
+        """Forgets pods that were gone when kube-scheduler asked about them: no change will report it."""
         for uid, place in list(self._places.items()):
             if now - place.refused >= SWEEP and self.pods.get(uid) is None:
                 self.forget(uid)
 
     def _is_due(self, place: Place, now: float, *, fits: bool) -> bool:
-        """New room calls at once, but nobody twice in a moment; and who did not follow is called again."""
+        """Reports whether to retry it: at once if it fits, but not twice in a moment; and again if it was not
+        bound.
+        """
         if fits:
-            return now - place.called >= self.settings.retry
-        if now < place.next_call:
+            return now - place.retried >= self.settings.retry
+        if now < place.next_retry:
             return False
-        place.next_call = now + self._pause_after(place.calls)
+        place.next_retry = now + self._pause_after(place.retries)
         rows = rows_of(self.cluster, place.waiting.eligible)
         found = scan(self.cluster, place.waiting.uid, place.waiting.demands, rows)
         return bool((found == Verdict.FITS).any())
 
-    def _pause_after(self, calls: int) -> float:
-        return min(self.settings.retry * 2.0 ** min(calls - 1, 32), LONGEST_PAUSE)
+    def _pause_after(self, retries: int) -> float:
+        return min(self.settings.retry * 2.0 ** min(retries - 1, 32), LONGEST_PAUSE)
 
     def _hold(self, holds: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
         before = self.cluster.holds()
@@ -282,14 +288,16 @@ class LineKeeper:
                 if uid in self._places:
                     self._explain(uid)
 
-    async def call(self, uid: str) -> None:
-        """Have kube-scheduler try it: an annotation, guarded by uid, as the name may be another's by now."""
+    async def retry(self, uid: str) -> None:
+        """Makes kube-scheduler retry it, by an annotation that is guarded by UID: the name may be another
+        pod's by now.
+        """
         place = self._places.get(uid)
         if place is None or not self.leading():
             return
-        place.calls, place.called = place.calls + 1, self.clock()
-        place.next_call = place.called + self._pause_after(place.calls)
-        if place.calls == 2:
+        place.retries, place.retried = place.retries + 1, self.clock()
+        place.next_retry = place.retried + self._pause_after(place.retries)
+        if place.retries == 2:
             self._swept = float("-inf")  # those behind it are looked at again, without it
         meta = place.pod.metadata
         changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall():.3f}"}}}
@@ -356,7 +364,7 @@ class LineKeeper:
 
 
 def _asks_anew(change: Change[Pod]) -> bool:
-    """Its wishes may have changed: annotations of a pod that waits are its author's."""
+    """Reports whether its annotations have changed: while a pod waits its author may edit them."""
     before = change.before
     return before is not None and _wishes(before) != _wishes(change.object)
 

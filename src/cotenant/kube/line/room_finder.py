@@ -1,6 +1,6 @@
-"""On which node whose end would open room for a pod that waits, at the least cost.
+"""Searches the node where evicting pods makes room for a waiting pod at the least cost.
 
-Nothing is decided by it yet: looking through a large cluster takes a while, in which others are answered.
+It decides nothing. The search through a large cluster takes a while, in which other questions are answered.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cotenant.kube.scheduling.tenants import LEAVES, STAYS, Tenants
 from cotenant.kube.scheduling.victims import Candidate
 
 LATE = 30.0
-"""Seconds after its grace period in which a pod that is leaving must have ended; who has not, may never."""
+"""Seconds after its grace period in which a terminating pod must have ended; one that has not, may never."""
 MOST_NODES = 100
-"""Nodes on which it is worked out, for one pod, who would have to end."""
+"""Nodes on which victims are searched for one pod."""
 AT_ONCE = 100
-"""Nodes that are read without a pause."""
+"""Nodes that are read before others get a turn."""
 
 
 @dataclass
@@ -39,12 +39,12 @@ class RoomFinder:
     line: LineKeeper
     wall: Callable[[], float] = time.time
     evicted: set[str] = field(default_factory=set)
-    """UIDs of pods that are about to be seen leaving."""
+    """UIDs of pods that were evicted, and are not seen terminating yet."""
     spared: dict[str, float] = field(default_factory=dict)
-    """UIDs of pods that are not to be evicted now."""
+    """UIDs of pods that are not evicted now, with the time until which."""
 
     def rank(self, uid: str) -> int:
-        """The pod's priority, unless it ends, or stays, whoever asks."""
+        """Returns the pod's priority; LEAVES if it terminates anyway, STAYS if it cannot be evicted."""
         pod = self.pods.get(uid)
         if pod is None or not pod.spec.node_name:
             return STAYS  # it is just being bound, or gone
@@ -56,7 +56,7 @@ class RoomFinder:
         return STAYS if uid in self.spared else pod.spec.priority
 
     def is_above_some(self, priority: int) -> bool:
-        """Whether anybody who is charged could be ended for such a pod."""
+        """Reports whether any charged pod could be evicted for one of this priority."""
         return any(LEAVES < self.rank(uid) < priority for uid in self.cluster.pods)
 
     async def tenants(self) -> Tenants:
@@ -69,11 +69,11 @@ class RoomFinder:
         return tenants
 
     def has_room(self, place: Place) -> bool:
-        """Whether it fits as things are; what is held for those behind it gives way."""
+        """Reports whether it fits now; what is held for those behind it gives way."""
         return has_room(self.cluster, place.waiting.demands, self._rows(place), self._own(place))
 
     async def find(self, place: Place, tenants: Tenants) -> Opening | None:
-        """The best, as it was while it was looked for."""
+        """Returns the best opening, by the state during the search."""
         waiting, behind, found = place.waiting, self.line.behind(place.pod), list[Opening]()
         rows = tenants.openable(waiting.demands, waiting.priority, self._rows(place), self._own(place))
         for row in rows[:MOST_NODES].tolist():
@@ -84,7 +84,7 @@ class RoomFinder:
         return self._best(place.pod, found)
 
     def opening(self, place: Place, node: str, behind: Sequence[str]) -> Opening | None:
-        """On this node, now."""
+        """Returns the opening on this node now, or None."""
         waiting, ranks = place.waiting, {each: self.rank(each) for each in self.cluster.pods_on(node)}
         leaving = [each for each, rank in ranks.items() if rank == LEAVES]
         candidates = [
@@ -98,7 +98,7 @@ class RoomFinder:
         return rows_of(self.cluster, place.waiting.eligible)
 
     def _own(self, place: Place) -> tuple[str, ...]:
-        """UIDs of those whose holds are open to it."""
+        """Returns the UIDs of the pods whose holds are open to it."""
         return place.waiting.uid, *self.line.behind(place.pod)
 
     def _started(self, uid: str) -> float:
@@ -106,8 +106,8 @@ class RoomFinder:
         return 0.0 if pod is None else created_at(pod, 0.0)
 
     def _best(self, pod: Pod, found: Sequence[Opening]) -> Opening | None:
-        """The cheapest on a node that the pod fits as it is by all that is summed up there. Where it does
-        not, kube-scheduler evicts.
+        """Returns the cheapest opening on a node where the pod already fits by the node's sums. On other
+        nodes kube-scheduler evicts.
         """
         there: dict[str, list[Pod]] = {opening.node: [] for opening in found}
         for each in self.pods if found else ():

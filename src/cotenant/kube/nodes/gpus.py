@@ -1,7 +1,8 @@
-"""The cards of a node, as the annotation `cotenant.dev/gpus` tells of them.
+"""Reads and writes the annotation `cotenant.dev/gpus`, in which a node reports its GPUs.
 
-The agent writes it through `nodes/status`, the server reads it: each card by itself, since a node's capacity
-is only their sum. What cannot be read is no card at all: nothing is placed where nobody knows what there is.
+The agent writes it through `nodes/status`, the server reads it: each GPU by itself, since a node's capacity
+is only their sum. An annotation that is not valid counts as no GPUs: nothing is placed where nobody knows
+what there is.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from cotenant.kube.api.objects import Node
 VERSION = 1
 
 _Uuid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}\Z")]
-"""As a grant can name it."""
+"""A UUID that a grant can name."""
 _MOST_CARDS = 256
-"""Of one node, MIG instances included. A damaged annotation must not make the ledger of all nodes wider."""
+"""GPUs of one node, MIG instances included. A damaged annotation must not make the ledger of all nodes wider.
+"""
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class GpusUnreadable(CotenantError):
-    """The annotation is damaged, or of a newer version."""
+    """The annotation is not valid, or of a newer version."""
 
 
 class NodeCard(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One card, and what cannot be known from grants."""
+    """One GPU, and what cannot be known from grants."""
 
     uuid: _Uuid
     index: Annotated[int, msgspec.Meta(ge=0, le=4096)]
     model: str
     memory: _Bytes
     parent: str | None = None
-    """UUID of the physical card if this is a MIG instance."""
+    """UUID of the physical GPU if this is a MIG instance."""
     problem: str | None = None
     """Why it takes no new grant."""
     outside: _Bytes = 0
@@ -50,12 +52,12 @@ class NodeCard(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeGpus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the agent of a node tells."""
+    """What the agent of a node reports."""
 
     version: int
     cards: Annotated[tuple[NodeCard, ...], msgspec.Meta(max_length=_MOST_CARDS)]
     agent: str = ""
-    """Its version."""
+    """The agent's version."""
     enforcer: str = "shim"
     """The strongest that the node offers: `driver`, `shim` or `watch`."""
     mps: bool = False
@@ -72,12 +74,12 @@ NONE = NodeGpus(VERSION, ())
 
 
 def write_gpus(gpus: NodeGpus) -> str:
-    """The annotation's text."""
+    """Encodes the annotation."""
     return msgspec.json.encode(gpus).decode()
 
 
 def read_gpus(text: str | None) -> NodeGpus:
-    """What the annotation says; no cards if there is none."""
+    """Decodes the annotation; no GPUs if it is missing."""
     if not text:
         return NONE
     try:
@@ -95,7 +97,7 @@ def read_gpus(text: str | None) -> NodeGpus:
 
 
 def gpus_of_node(node: Node) -> tuple[tuple[GPU, ...], dict[str, int]]:
-    """Its cards, and the bytes held outside grants by UUID. Drained cards take no new grant."""
+    """Returns the node's GPUs, and the bytes held outside grants by UUID. Drained GPUs take no new grant."""
     told = read_gpus(node.metadata.annotations.get(names.GPUS))
     drained = drained_of(node)
     return (
@@ -105,12 +107,12 @@ def gpus_of_node(node: Node) -> tuple[tuple[GPU, ...], dict[str, int]]:
 
 
 def drained_of(node: Node) -> frozenset[str]:
-    """UUIDs of cards that people took out of service."""
+    """Returns the UUIDs of GPUs that people took out of service."""
     return frozenset(
         part for text in node.metadata.annotations.get(names.DRAINED, "").split(",") if (part := text.strip())
     )
 
 
 def write_drained(uuids: Sequence[str]) -> str | None:
-    """The annotation's text; None removes it."""
+    """Encodes the annotation of drained GPUs; None removes it."""
     return ",".join(sorted(set(uuids))) or None

@@ -44,7 +44,7 @@ def annotations_of(pod: Mapping[str, Any]) -> dict[str, str]:
 
 def _pod(value: object) -> Mapping[str, Any]:
     if value is None:
-        raise BadInput("pod: there is none")
+        raise BadInput("pod: it is missing")
     return as_object(value, "pod")
 
 

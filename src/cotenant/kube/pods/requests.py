@@ -68,7 +68,7 @@ def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
 
 
 def _for_whole_pod(pod: Pod) -> Quantities:
-    """Only these resources can be requested so; an extended resource cannot."""
+    """Returns requests of the pod as a whole; an extended resource cannot be requested so."""
     return {
         name: text
         for name, text in pod.spec.resources.requests.items()

@@ -1,4 +1,4 @@
-"""Which slots a pod needs, and what each is worth.
+"""Decides which slots a pod needs, and what each is charged.
 
 The kubelet hands the device of a plain init container on to the next container that asks for one, and lists
 only that one. So plain init containers share the slot of the GPU container that follows them, and the slot
@@ -21,8 +21,8 @@ from cotenant.dialects.wishes import Wishes, read_wishes
 from cotenant.kube.pods.containers import PodContainer
 
 MOST_CONTAINERS = 32
-"""With GPU, in one pod. Whoever writes pods must not be able to keep the server busy: each of them is put on
-the cards of every node, again and again while the pod waits.
+"""Containers with GPU in one pod. An author of pods must not be able to keep the server busy: each of them is
+placed on the GPUs of every node, again and again while the pod waits.
 """
 
 
@@ -31,7 +31,7 @@ class PodDemand:
     """What a pod asks for in all."""
 
     slots: tuple[SlotDemand, ...] = ()
-    """In the order in which the kubelet fills them; none if the pod asks for no GPU."""
+    """In the order in which the kubelet fills them; empty if the pod asks for no GPU."""
     mode: str | None = None
     """Whether its limits are to be observed, warned of or enforced; None: the namespace decides."""
 
@@ -54,7 +54,9 @@ class PodDemand:
 def slots_of_pod(
     containers: Sequence[PodContainer], annotations: Mapping[str, str], dialects: Dialects
 ) -> PodDemand:
-    """The containers come in the kubelet's order. BadInput names the container, resource and remedy."""
+    """Returns the demand of containers in the kubelet's order. BadInput names the container, resource and
+    remedy.
+    """
     found = sum(asks(container.resources, dialects) for container in containers)
     if not found:
         return PodDemand()
@@ -94,7 +96,9 @@ def _slot(members: Sequence[ContainerDemand]) -> SlotDemand:
 def _holder(
     containers: Sequence[PodContainer], members: Sequence[ContainerDemand], dialects: Dialects
 ) -> ContainerDemand:
-    """The pod's first container, which holds the slot of init containers that no GPU container follows."""
+    """Returns the pod's first container, which holds the slot of init containers that no GPU container
+    follows.
+    """
     first = next((each for each in containers if each.position == 0 and not each.ends_first), None)
     if first is None:
         raise BadInput("spec.containers: a pod needs at least one container")
@@ -103,7 +107,7 @@ def _holder(
 
 
 def _largest(members: Sequence[ContainerDemand]) -> Demand:
-    """A demand that does for each of them: as many cards as any asks for, on each as much as any asks for."""
+    """Returns a demand that covers all: as many GPUs as any asks for, on each as much as any asks for."""
     demands = [member.demand for member in members]
     first = demands[0]
     if all(demand == first for demand in demands):

@@ -1,1 +1,1 @@
-"""Where a pod goes: the cluster's ledger and the decisions on it. No I/O, no clock, no asyncio."""
+"""Decides where pods go, on the cluster's ledger. No I/O, no clock, no asyncio."""

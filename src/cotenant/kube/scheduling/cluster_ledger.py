@@ -1,8 +1,8 @@
-"""All cards of all nodes and who holds what on them: the cluster's ledger.
+"""Keeps the cluster's ledger: all GPUs of all nodes, and which pod holds what on them.
 
 Each node has a `core.Ledger`, which is exact and decides what may be charged; one matrix is kept in step with
-all of them, so that a question about 5,000 nodes is a few numpy operations. A charge is of a pod, by its UID:
-a pod deleted and made again under its name is another.
+all of them, so that a question about 5,000 nodes is a few numpy operations. A charge belongs to a pod, by its
+UID: a pod that was deleted and created again under its name is another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ClusterLedger:
         self._gained: set[int] = set()
 
     def set_node(self, name: str, gpus: Sequence[GPU], outside: Mapping[str, int]) -> None:
-        """A node that is new, has returned, or has changed; what is charged on it stays charged."""
+        """Adds a node, or changes it; what is charged on it stays charged."""
         node, told = self._nodes.get(name), tuple(gpus)
         if node is not None and node.gpus == told and node.outside == outside:
             return
@@ -67,14 +67,14 @@ class ClusterLedger:
             self._gained.add(row)
 
     def drop_node(self, name: str) -> None:
-        """It is gone. What is charged on it stays known, and counts again when it returns."""
+        """Removes a node. What is charged on it stays known, and counts again when it returns."""
         node = self._nodes.pop(name, None)
         if node is not None:
             self.matrix.lay_out(node.row, ())
             self._gained.discard(node.row)
 
     def rows(self, names: Sequence[str]) -> Rows:
-        """The row of each, -1 if it was never seen. A name keeps its row for ever."""
+        """Returns the row of each node, -1 if it was never seen. A name keeps its row for ever."""
         return np.fromiter(map(self._rows.get, names, repeat(-1)), np.int32, len(names))
 
     def name(self, row: int) -> str:
@@ -82,23 +82,26 @@ class ClusterLedger:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Those that are there."""
+        """The names of the nodes that exist."""
         return tuple(self._nodes)
 
     def gpus(self, node: str) -> tuple[GPU, ...]:
-        """Its cards, in the order of the matrix's columns."""
+        """Returns the node's GPUs, in the order of the matrix's columns."""
         there = self._nodes.get(node)
         return there.gpus if there is not None else ()
 
     def ledger(self, node: str) -> Ledger:
-        """The node's, exact; one without cards if the node is not there. Not to be changed."""
+        """Returns the node's exact ledger, an empty one if the node does not exist. Callers must not change
+        it.
+        """
         there = self._nodes.get(node)
         return there.ledger if there is not None else Ledger(())
 
     def charge(self, node: str, grant: PodGrant) -> None:
-        """Take a new grant, all slots or none: NoRoom or DuplicateCharge, and then nothing has changed.
+        """Charges a new grant, all slots or none: raises NoRoom or DuplicateCharge, and then nothing has
+        changed.
 
-        Holds are not asked about: they bind whoever chooses cards.
+        Holds are not checked: they bind those who choose GPUs.
         """
         if grant.uid in self._pods:
             raise DuplicateCharge(f"pod {grant.uid} is charged already, on {self._pods[grant.uid][0]}")
@@ -115,7 +118,7 @@ class ClusterLedger:
         self._refresh(node, grant)
 
     def load(self, node: str, grant: PodGrant) -> None:
-        """Take a grant that lives already, whether or not it would fit, or its node is known, today."""
+        """Charges a grant that exists already, whether or not it would fit or its node is known today."""
         known = self._pods.get(grant.uid)
         if known is not None:
             if known == (node, grant):
@@ -129,7 +132,7 @@ class ClusterLedger:
         self._refresh(node, grant)
 
     def release(self, uid: str) -> str | None:
-        """Give back all that the pod holds; the node it was on, None if nothing was charged."""
+        """Releases all that the pod holds. Returns the node it was on, None if nothing was charged."""
         known = self._pods.pop(uid, None)
         if known is None:
             return None
@@ -150,16 +153,16 @@ class ClusterLedger:
         return self._pods.get(uid)
 
     def pods_on(self, node: str) -> tuple[str, ...]:
-        """UIDs of those charged there."""
+        """Returns the UIDs of the pods charged on this node."""
         return tuple(self._on.get(node, ()))
 
     @property
     def pods(self) -> Mapping[str, tuple[str, PodGrant]]:
-        """All that is charged, by UID."""
+        """Node and grant of every charged pod, by UID."""
         return dict(self._pods)
 
     def hold(self, uid: str, node: str, cards: Collection[str]) -> None:
-        """Close these cards (UUIDs) to everybody else, in place of those held for it before."""
+        """Holds these GPUs (UUIDs) for a pod, in place of those held for it before."""
         new = node, tuple(sorted(set(cards)))
         if self._holds.get(uid) == new:
             return
@@ -176,11 +179,11 @@ class ClusterLedger:
                 self._gained.add(there.row)
 
     def holds(self) -> dict[str, tuple[str, tuple[str, ...]]]:
-        """By UID: the node and the cards."""
+        """Returns, by UID, the node and the GPUs that are held."""
         return dict(self._holds)
 
     def held_places(self, uid: str) -> tuple[int, list[int]] | None:
-        """Row and columns of the cards that are held for this pod; None if there are none."""
+        """Returns row and columns of the GPUs that are held for this pod; None if none are."""
         held = self._holds.get(uid)
         if held is None:
             return None
@@ -188,19 +191,19 @@ class ClusterLedger:
         return (self._rows[held[0]], columns) if columns else None
 
     def columns(self, node: str, cards: Collection[str]) -> list[int]:
-        """Where these cards are in the node's row, if they are."""
+        """Returns the columns of these GPUs in the node's row, if they exist."""
         there = self._nodes.get(node)
         if there is None:
             return []
         return [column for column, gpu in enumerate(there.gpus) if gpu.uuid in cards]
 
     def uuids(self, row: int, columns: Collection[int]) -> tuple[str, ...]:
-        """The cards at these places."""
+        """Returns the UUIDs of the GPUs at these places."""
         gpus = self._nodes[self._names[row]].gpus
         return tuple(gpus[column].uuid for column in columns)
 
     def take_gained(self) -> Rows:
-        """Rows that gained room (or came, or recovered) since this was last asked."""
+        """Returns the rows that gained room, were added or recovered since the last call."""
         rows = np.array(sorted(self._gained), np.int32)
         self._gained.clear()
         return rows
@@ -221,7 +224,7 @@ class ClusterLedger:
         self._on.setdefault(node, {})[grant.uid] = grant
 
     def _refresh(self, node: str, grant: PodGrant) -> None:
-        """Bring the matrix in step where the grant has shares."""
+        """Updates the matrix where the grant has shares."""
         there = self._nodes.get(node)
         if there is None:
             return

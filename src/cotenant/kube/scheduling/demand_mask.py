@@ -1,4 +1,4 @@
-"""A demand in the matrix's terms: on which cards one part of it may go, and what it takes there."""
+"""Masks a demand over the matrix: on which GPUs one part of it may go, and what it takes there."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from cotenant.kube.scheduling.kinds import NO_CARD
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
 
 _NOMINAL = 2**36
-"""What a percentage is of, to order demands where cards differ."""
+"""Bytes that a percentage is of, to order demands where GPUs differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemandMask:
-    """One demand, seen at the cards of a window."""
+    """One demand, over the GPUs of a window."""
 
     count: int
     whole: bool
     need: int | Bytes
-    """Bytes on a card; of no meaning for whole cards."""
+    """Bytes on a GPU; without meaning for whole GPUs."""
     compute: int
     accepts: Bools | None
-    """None: its wishes allow every card."""
+    """None: its wishes allow every GPU."""
 
     def fits(self, free: Bytes, compute: Percents, unused: Bools) -> Bools:
-        """As `Room.fits`, for every card."""
+        """Reports the same as `Room.fits`, for every GPU."""
         fit: Bools = unused.copy() if self.whole else free >= self.need
         if self.compute:
             fit &= compute >= self.compute
@@ -62,9 +62,10 @@ def _accepts(demand: Demand, window: Window) -> Bools | None:
 
 
 def in_order(demands: Iterable[Demand]) -> list[Demand]:
-    """As they are placed one after another: whole cards first, then those with wishes, then the larger.
+    """Sorts demands as they are placed one after another: whole GPUs first, then those with wishes, then the
+    larger.
 
-    Everybody who asks whether a pod fits takes this order, so that all agree.
+    Everybody who asks whether a pod fits uses this order, so that all agree.
     """
     return sorted(demands, key=order_of)
 
@@ -83,12 +84,12 @@ def order_of(demand: Demand) -> tuple[object, ...]:
 
 
 def how_many(mask: Bools) -> NDArray[np.int16]:
-    """How many cards of each node."""
+    """Counts the GPUs of each node."""
     counts: NDArray[np.int16] = np.add.reduce(mask, axis=0, dtype=np.int16)
     return counts
 
 
 def enough(mask: Bools, count: int) -> Bools:
-    """Whether so many cards of each node."""
+    """Reports for each node whether it has at least this many GPUs."""
     result: Bools = np.logical_or.reduce(mask, axis=0) if count == 1 else how_many(mask) >= count
     return result

@@ -1,4 +1,6 @@
-"""Why a pod waits, in a sentence for people. A scheduler is told constant words instead (see Verdict)."""
+"""Explains why a pod waits, in a sentence for people. A scheduler gets constant texts instead (see
+`reasons`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from cotenant.kube.scheduling.scan import HOPEFUL, Verdict, scan
 
 
 def why(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> str:
-    """One sentence with figures: what is asked, what there is, and what to do if waiting is in vain."""
+    """Returns a sentence with figures: what is asked, what there is, and what to do if waiting is useless."""
     known = rows[rows >= 0]
     known = known[cluster.matrix.cards[known] > 0]
     if not len(known):
@@ -42,7 +44,7 @@ def why(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows)
 
 
 def _best(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> Verdict:
-    """The most hopeful word on any node."""
+    """Returns the most hopeful verdict of all nodes."""
     found = set(scan(cluster, uid, demands, rows).tolist())
     return next(each for each in HOPEFUL if each in found)
 
@@ -85,7 +87,7 @@ class _Why:
         return lacking or self._largest_room()
 
     def _compute(self) -> str | None:
-        """If there is a card with the memory, it is compute that is missing."""
+        """Says that compute is missing, if a GPU has the memory."""
         memory = self._allowed(self.window.free >= self.part.need)
         if not self.part.compute or not memory.any():
             return None
@@ -127,7 +129,7 @@ class _Why:
         return f"{_asked(self.demand, amount)} asked, {end}: ask for less{self._spread(allowed)}"
 
     def _spread(self, allowed: Bools) -> str:
-        """Over how many cards of one node it would fit."""
+        """Says over how many GPUs of one node it would fit."""
         memory = self.demand.memory
         if memory is None or memory.bytes is None:
             return ""

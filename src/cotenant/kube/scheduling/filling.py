@@ -1,7 +1,7 @@
-"""Putting several demands on a node's cards one after another, on all nodes at once.
+"""Places several demands on a node's GPUs one after another, on all nodes at once.
 
-Best fit, as the core's `choose` does it by the policy `binpack`: the card where least is left, then the
-smaller one, then the first. Each part of a demand goes to a card of its own; two demands may share a card.
+Best fit, as the core's `choose` does it by the policy `binpack`: the GPU where least is left, then the
+smaller one, then the first. Each part of a demand goes to a GPU of its own; two demands may share a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
 
 
 class Cards(NamedTuple):
-    """What the cards of a window have to give."""
+    """What the GPUs of a window have free."""
 
     free: Bytes
     compute: Percents
@@ -29,7 +29,7 @@ class Cards(NamedTuple):
 
 @dataclass(slots=True)
 class Filling:
-    """The cards of a window while demands are put on them."""
+    """The GPUs of a window while demands are placed on them."""
 
     free: Bytes
     compute: Percents
@@ -45,7 +45,7 @@ class Filling:
     """For each part: by node, the column of its card; of no meaning where it does not fit."""
 
     def put(self, part: DemandMask, open_: Bools | None) -> None:
-        """Put one demand on every node that has had room so far."""
+        """Places one demand on every node that has had room so far."""
         fit = part.fits(self.free, self.compute, self.unused)
         if open_ is not None:
             fit &= open_
@@ -76,7 +76,9 @@ class Filling:
 
 
 def best_of(mask: Bools, *keys: Bytes) -> NDArray[np.intp]:
-    """By node: the column of the least of those that the mask allows, by the first key, then the next."""
+    """Returns, by node, the column of the least of those that the mask allows, by the first key, then the
+    next.
+    """
     for key in keys[:-1]:
         ranked = np.where(mask, key, NOWHERE)
         mask = mask & (ranked == ranked.min(axis=0))
@@ -87,9 +89,9 @@ def best_of(mask: Bools, *keys: Bytes) -> NDArray[np.intp]:
 def fill(
     window: Window, demands: Sequence[Demand], open_: Bools | None, cards: Cards | None = None
 ) -> Filling:
-    """Put the demands on the cards as they are now, or as given, which are then changed.
+    """Places the demands on the GPUs as they are now, or as given, which are then changed.
 
-    `open_` says which cards may be taken; None means all.
+    `open_` says which GPUs may be taken; None means all.
     """
     nodes = window.width
     free, compute, unused = cards or now(window)
@@ -114,10 +116,12 @@ def now(window: Window) -> Cards:
 
 
 def drained(window: Window) -> Cards:
-    """As they will be when every grant on them has ended; what is held outside may never end."""
+    """Returns the GPUs as they will be when every grant on them has ended; what is held outside grants may
+    never end.
+    """
     return Cards(window.emptied.copy(), np.full_like(window.compute, 100), window.clean.copy())
 
 
 def brand_new(window: Window) -> Cards:
-    """As if they were healthy and nobody were on them."""
+    """Returns the GPUs as if they were healthy and unused."""
     return Cards(window.size.copy(), np.full_like(window.compute, 100), window.kind != NO_CARD)

@@ -1,4 +1,5 @@
-"""How much free memory a placement loses to the demands that are likely to come, for many nodes at once.
+"""Measures how much free memory a placement loses for the demands that are likely to come, for many nodes at
+once.
 
 The measure is the core's (`core/fragmentation.py`), figure for figure. Nodes are taken a thousand at a time,
 so that what is computed on the way stays in the processor's cache.
@@ -28,7 +29,7 @@ class Likely:
 
     kinds: tuple[tuple[int | float, Demand], ...]
     total: int | float
-    """Of the weights; 1 if they are nothing."""
+    """The sum of the weights; 1 if they are zero."""
     needs: Bytes
     """Of those that are plain, from the least to the largest: see the core's `Plain`."""
     losing: NDArray[Any]

@@ -1,6 +1,6 @@
-"""Kinds of cards: model and size. A cluster has thousands of cards and a few kinds of them.
+"""Numbers the kinds of GPUs: model and size. A cluster has thousands of GPUs and a few kinds of them.
 
-What depends on a card's kind alone, whether a wish allows it and what a percentage of it is, is worked out
+What depends on a GPU's kind alone, whether a wish allows it and what a percentage of it is, is worked out
 once a kind, exactly, by the core; the matrix then only looks it up.
 """
 

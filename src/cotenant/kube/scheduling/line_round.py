@@ -1,4 +1,4 @@
-"""The cluster as those in front leave it, while one waiting pod after another has its turn."""
+"""Serves one waiting pod after another on a copy of the matrix, so that each sees what those ahead leave."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from cotenant.kube.scheduling.row_cache import RowCache
 from cotenant.kube.scheduling.scan import room
 
 _MOST_RANKED = 64
-"""Of more nodes with room than this, which one a pod will be put on makes no difference to the others."""
+"""Nodes that are ranked. With more than this, which one a pod gets makes no difference to the others."""
 
 _MOST_SEARCHES = 64
-"""For how many pods cards to hold are looked for on the quick path; the others' turn comes with the next."""
+"""Pods for which GPUs to hold are searched on the quick path; the others come in the next round."""
 
 Place = tuple[int, list[int]]
 """A row and columns of it."""
@@ -31,18 +31,18 @@ Distances = NDArray[np.float64]
 
 
 class CurrentPod(NamedTuple):
-    """The pod whose turn it is."""
+    """The pod that is being served."""
 
     demands: tuple[Demand, ...]
     eligible: Bools | None
     own: Place | None
-    """The cards that are held for it."""
+    """The GPUs that are held for it."""
 
     def may_go(self, row: int) -> bool:
         return self.eligible is None or row >= len(self.eligible) or bool(self.eligible[row])
 
     def where(self, rows: Rows) -> Bools:
-        """By row: whether it may go there."""
+        """Reports for each row whether the pod may go there."""
         may = np.ones(len(rows), np.bool_)
         if self.eligible is not None:
             known = rows < len(self.eligible)
@@ -51,22 +51,22 @@ class CurrentPod(NamedTuple):
 
 
 class LineRound:
-    """A copy of the matrix, on which room is taken and cards are held as one pod after another is served."""
+    """A copy of the matrix, on which room is taken and GPUs are held as one pod after another is served."""
 
     def __init__(self, cluster: ClusterLedger, queue: Sequence[str], rows: Rows | None) -> None:
         self._cluster = cluster
         self._matrix: Matrix = cluster.matrix.copy()
         self._quick = rows is not None
         self._holds = _earlier(cluster, queue)
-        """Of those whose turn has not come."""
+        """Holds of the pods that have not been served yet."""
         self._held_rows = frozenset(row for row, _ in self._holds.values())
         self._behind = np.zeros_like(self._matrix.held)
-        """How many of them hold each card."""
+        """How many of them hold each GPU."""
         for row, columns in self._holds.values():
             self._count(self._behind, row, columns, 1)
         self._matrix.held[:] = self._behind
         self._spoken = np.zeros(self._behind.shape, np.bool_)
-        """Cards of which somebody who is woken takes a part: they are not held in the same go."""
+        """GPUs of which a woken pod takes a part: they are not held in the same round."""
         every = np.arange(self._matrix.rows, dtype=np.int32)
         among = every if rows is None else np.unique(rows[rows >= 0])
         held = np.array(sorted(self._held_rows), np.int32)
@@ -81,7 +81,7 @@ class LineRound:
         self._searches = 0
 
     def comes(self, uid: str) -> Place | None:
-        """It is this pod's turn; the cards held for it, which are no longer those of somebody behind."""
+        """Begins with this pod. Returns the GPUs held for it, which no longer count as held behind."""
         own = self._holds.pop(uid, None)
         if own is not None:
             row, columns = own
@@ -90,7 +90,9 @@ class LineRound:
         return own
 
     def find_room(self, pod: CurrentPod) -> int | None:
-        """The row where it fits: that of its own hold, or the best, or else one where a hold gives way."""
+        """Returns the row where it fits: that of its own hold, or the best, or else one where a hold gives
+        way.
+        """
         demands = pod.demands
         if pod.own is not None and self._fits_own(pod, pod.own[0]):
             return pod.own[0]
@@ -103,7 +105,7 @@ class LineRound:
         return None
 
     def take(self, row: int, pod: CurrentPod) -> list[int]:
-        """Count its demands against this node; the cards' columns, part by part."""
+        """Takes the room for its demands on this node. Returns the columns of the GPUs, part by part."""
         window = self._at(row)
         filling = fill(window, pod.demands, self._open(window, pod.own, give_way=False))
         if not filling.fits[0]:
@@ -120,12 +122,12 @@ class LineRound:
         return taken
 
     def let_go(self, own: Place) -> None:
-        """Nothing is held for it any more."""
+        """Releases the GPUs that are held for it."""
         self._count(self._matrix.held, *own, -1)
         self._changed(own[0])
 
     def may_keep(self, pod: CurrentPod) -> bool:
-        """Whether the cards that it holds will do for it once they have drained."""
+        """Reports whether the GPUs that it holds will be enough once they have drained."""
         if pod.own is None:
             return False
         row, columns = pod.own
@@ -142,9 +144,9 @@ class LineRound:
         return bool(fill(window, pod.demands, mine, drained(window)).fits[0])
 
     def find_cards(self, pod: CurrentPod) -> Place | None:
-        """Cards to hold, all that it needs or none: a part of them would lie idle for nothing.
+        """Finds GPUs to hold, all that it needs or none: a part of them would stay idle for nothing.
 
-        They are on the node where least is missing now. Those that are held for somebody behind come last.
+        They are on the node where least is missing now. GPUs that are held for pods behind come last.
         """
         self._searches += 1
         if self._quick and self._searches > _MOST_SEARCHES:
@@ -166,7 +168,7 @@ class LineRound:
         return row, columns
 
     def _give_way(self, row: int, taken: set[int]) -> None:
-        """Holds of those behind are lost where somebody in front takes one of their cards."""
+        """Drops holds of pods behind where a pod in front takes one of their GPUs."""
         if row not in self._held_rows:
             return
         lost = [uid for uid, (at, held) in self._holds.items() if at == row and not taken.isdisjoint(held)]
@@ -213,7 +215,9 @@ class LineRound:
         return self._open(window, None, give_way=give_way) & ~self._spoken.take(window.places, axis=1)
 
     def _open(self, window: Window, own: Place | None, *, give_way: bool) -> Bools:
-        """Cards held for nobody in front, nor for anybody behind unless those holds are to give way."""
+        """Returns GPUs that are held for no pod in front, nor for one behind unless those holds are to give
+        way.
+        """
         held = window.held
         if give_way:
             held = np.subtract(held, self._behind.take(window.places, axis=1))
@@ -241,7 +245,7 @@ class LineRound:
         return int((free[:, rows] if self._quick else free).max(initial=0))
 
     def _largest_behind(self) -> int:
-        """At most this is free on a card that is held for somebody behind; -1 if none is."""
+        """Returns an upper bound of what is free on GPUs held for pods behind; -1 if there are none."""
         while self._frees and self._frees[-1][1] not in self._holds:
             self._frees.pop()
         return self._frees[-1][0] if self._frees else -1
@@ -251,14 +255,14 @@ class LineRound:
 
 
 def _earlier(cluster: ClusterLedger, queue: Sequence[str]) -> dict[str, Place]:
-    """The holds of those in line, as far as their cards are still there."""
+    """Returns the holds of the pods in line, as far as their GPUs still exist."""
     held = cluster.holds()
     places = ((uid, cluster.held_places(uid)) for uid in queue if uid in held)
     return {uid: place for uid, place in places if place is not None and len(place[1]) == len(held[uid][1])}
 
 
 def _least(demands: Sequence[Demand], *, most: bool = False) -> int:
-    """Bytes without which the smallest (or largest) part does not fit on any card; 0 if that depends."""
+    """Returns bytes without which the smallest (or largest) part fits on no GPU; 0 if that depends."""
     parts = [
         demand.per_card(0) if demand.memory is not None and demand.memory.percent is None else 0
         for demand in demands
@@ -267,12 +271,14 @@ def _least(demands: Sequence[Demand], *, most: bool = False) -> int:
 
 
 def _will_do(gpu: GPU, outside: int, demand: Demand) -> bool:
-    """Whether it fits once every grant on the card has ended; what is held outside may never end."""
+    """Reports whether it fits once every grant on the GPU has ended; what is held outside may never end."""
     return gpu.healthy and demand.accepts(gpu) and demand.per_card(gpu.memory) <= gpu.memory - outside
 
 
 def _missing(window: Window, demands: tuple[Demand, ...], open_: Bools) -> Distances:
-    """By node: bytes that others must give back before the demands fit; infinite where they never will."""
+    """Returns, by node, the bytes that others must release before the demands fit; infinite if they never
+    will.
+    """
     if len(demands) != 1:
         fits = fill(window, demands, open_, drained(window)).fits
         free = np.where(open_, window.free, 0).sum(axis=0)
@@ -281,7 +287,7 @@ def _missing(window: Window, demands: tuple[Demand, ...], open_: Bools) -> Dista
 
 
 def _distances(window: Window, demand: Demand, open_: Bools) -> tuple[Bools, Distances]:
-    """By node: whether enough of its cards will do, and what is missing on the nearest of them."""
+    """Returns, by node, whether enough of its GPUs will do, and what is missing on the nearest of them."""
     part = want(demand, window)
     fit = part.fits(*drained(window)) & open_
     missing = _missing_by_card(window, demand, fit)
@@ -295,7 +301,7 @@ def _missing_by_card(window: Window, demand: Demand, fit: Bools) -> Distances:
 
 
 def _nearest(window: Window, demands: tuple[Demand, ...], open_: Bools) -> list[int]:
-    """The columns, on the only node of the window, of the cards on which least is missing."""
+    """Returns the columns, on the only node of the window, of the GPUs on which least is missing."""
     if len(demands) != 1:
         filling = fill(window, demands, open_, drained(window))
         return sorted({int(column[0]) for column in filling.taken})

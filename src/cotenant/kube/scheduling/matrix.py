@@ -1,7 +1,7 @@
-"""What every card of the cluster has left, as one matrix, so that numpy answers for all nodes at once.
+"""Holds what every GPU of the cluster has free as one matrix, so that numpy answers for all nodes at once.
 
-In memory a card's place on its node comes first and the node second: then everything that is asked of a node,
-"any card", "how many cards", "the most of any card", runs along memory over thousands of nodes.
+In memory a GPU's place on its node comes first and the node second: then everything that is asked of a node,
+"any GPU", "how many GPUs", "the most of any GPU", runs along memory over thousands of nodes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Matrix(Fields):
         self.most = 0
 
     def copy(self) -> Matrix:
-        """For trying things out. Only what changes is copied."""
+        """Copies the matrix, to try things out. Only what may change is copied."""
         other = Matrix.__new__(Matrix)
         other.__dict__ |= self.__dict__
         for name in ("free", "compute", "unused", "held"):
@@ -88,7 +88,7 @@ class Matrix(Fields):
         return self.rows - 1
 
     def lay_out(self, row: int, rooms: Iterable[Room]) -> None:
-        """The node's cards, in this order, and nobody holds any of them."""
+        """Sets the node's GPUs, in this order, with no holds."""
         rooms = tuple(rooms)
         if len(rooms) > self.free.shape[0]:
             self._grow(columns=len(rooms))

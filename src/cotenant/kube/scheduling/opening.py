@@ -1,4 +1,4 @@
-"""How room on a node can be opened for a pod that waits: whose end it takes, and which cards it then gets."""
+"""Finds how evictions make room on a node for a waiting pod: the victims, and the GPUs that it then gets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from cotenant.kube.scheduling.victims import Candidate, opened_cards, victims
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """Room for a pod once some have ended."""
+    """Room for a pod once some have terminated."""
 
     node: str
     cards: tuple[str, ...]
-    """Those that it would be put on."""
+    """The GPUs that it would get."""
     victims: tuple[str, ...]
-    """UIDs of those who have to be ended for it; none if those who leave anyway are enough."""
+    """UIDs of the pods to evict; empty if those that terminate anyway are enough."""
     awaited: tuple[str, ...]
-    """UIDs of all on these cards who are to end, the victims among them."""
+    """UIDs of all pods on these GPUs that have to terminate, the victims among them."""
     cost: tuple[object, ...]
     """The least is the best: first by the highest priority among the victims, then by their number, then by
     the sum of their priorities, then by who has run for the shortest time.
@@ -36,7 +36,7 @@ def opening_on(
     leaving: Collection[str],
     behind: Collection[str],
 ) -> Opening | None:
-    """None if nobody's end would do, and if nobody has to end."""
+    """Returns None if no eviction would be enough, or none is needed."""
     found = victims(cluster, node, uid, demands, candidates, behind, leaving)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Which cards of a node a pod gets."""
+"""Chooses the GPUs of a node that a pod gets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cotenant.kube.scheduling.demand_mask import order_of
 
 
 def place_pod(cluster: ClusterLedger, node: str, uid: str, slots: Sequence[SlotDemand]) -> PodGrant | None:
-    """The grant it would be given on this node; None if there is no room. Nothing is charged.
+    """Returns the grant it would get on this node; None if there is no room. Nothing is charged.
 
-    The slots are put one by one by the pod's own policy. Whether several fit is decided by best fit, as
-    `scan` does, so that both always agree; if the policy puts the first in the way of the last, best fit
+    The slots are placed one by one by the pod's own policy. Whether several fit is decided by best fit, as
+    `scan` does, so that both always agree. If the policy places the first in the way of the last, best fit
     stands.
     """
     if not slots:
@@ -45,13 +45,13 @@ def place_pod(cluster: ClusterLedger, node: str, uid: str, slots: Sequence[SlotD
 
 
 def rooms_of(cluster: ClusterLedger, node: str) -> list[Room]:
-    """In the order of the cards' indexes, which is that of the matrix."""
+    """Returns the rooms in the order of the GPUs' indexes, which is that of the matrix."""
     ledger = cluster.ledger(node)
     return [ledger.room_on(gpu.uuid) for gpu in cluster.gpus(node)]
 
 
 def closed_to(cluster: ClusterLedger, node: str, uid: str, behind: Collection[str] = ()) -> frozenset[str]:
-    """Cards of the node that are held for others; the holds of those behind it do not count."""
+    """Returns GPUs of the node that are held for others; the holds of pods behind it do not count."""
     return frozenset(
         card
         for holder, (where, cards) in cluster.holds().items()
@@ -67,7 +67,7 @@ def best_fit(demand: Demand) -> Demand:
 def put_all(
     rooms: Sequence[Room], demands: Sequence[Demand], typical: Typical, closed: Collection[str]
 ) -> list[tuple[Share, ...]] | None:
-    """The shares of each demand, put on the cards one after another; None if one has no room."""
+    """Places the demands on GPUs one after another. Returns the shares of each; None without room."""
     now, granted = list(rooms), list[tuple[Share, ...]]()
     for demand in demands:
         taken = choose(now, demand, typical, closed)

@@ -1,7 +1,7 @@
-"""Which of the nodes on which a pod fits is the best.
+"""Ranks the nodes on which a pod fits.
 
-As the core ranks the cards of one machine: by the pod's policy, then the least left over on the card, then
-the smaller card; then, of nodes that are equal so far, the fuller one (`spread`: the emptier).
+As the core ranks the GPUs of one machine: by the pod's policy, then the least left over on the GPU, then the
+smaller GPU; then, of nodes that are equal so far, the fuller one (`spread`: the emptier).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AT_A_TIME = 1024
 
 
 def scores(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows) -> NDArray[np.int64]:
-    """10 for the best, 9 to 0 for the others by rank, 0 where it does not fit."""
+    """Returns 10 for the best node, 9 to 0 for the others by rank, 0 where it does not fit."""
     result = np.zeros(len(rows), np.int64)
     known = np.flatnonzero(rows >= 0)
     if len(known) and demands:
@@ -53,7 +53,7 @@ def by_rank(count: int) -> NDArray[np.int64]:
 def ranked(
     matrix: Matrix, typical: Typical, demands: Sequence[Demand], rows: Rows, own: Own
 ) -> NDArray[np.intp]:
-    """Positions in `rows`, where the pod fits on all, best first; ties go to the smaller row."""
+    """Returns positions in `rows`, best first, of nodes where the pod fits; ties go to the smaller row."""
     return _in_order(_all_keys(matrix, typical, demands, rows, own), rows)
 
 

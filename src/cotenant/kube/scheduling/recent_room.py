@@ -1,7 +1,7 @@
-"""Rows that gained room lately.
+"""Remembers which rows gained room lately.
 
-Room that one pod was woken for may be left over: the pod went elsewhere, or something else keeps it.
-So a row that gained is looked at again for a while.
+Room that one pod was woken for may be left over: the pod went elsewhere, or something else keeps it. So a row
+that gained room is looked at again for a while.
 """
 
 from __future__ import annotations

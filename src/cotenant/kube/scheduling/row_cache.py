@@ -1,6 +1,6 @@
-"""Answers about many nodes, remembered for each kind of pod and brought up to date where a node changed.
+"""Caches answers about many nodes for each kind of pod, and updates them where a node has changed.
 
-A thousand pods that wait ask for a few different things, and between two of them a node or two has changed.
+A thousand waiting pods ask for a few different things, and between two of them a node or two has changed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ T = TypeVar("T", bound=np.generic)
 class _Answer(Generic[T]):
     values: NDArray[T]
     seen: int
-    """How many of the changes it knows of."""
+    """How many of the changes it includes."""
 
 
 class RowCache(Generic[T]):
-    """For some demands, a value for each of the rows."""
+    """Caches a value for each of the rows, by demands."""
 
     def __init__(self, rows: Rows, ask: Callable[[Demands, Rows], NDArray[T]]) -> None:
         self.rows = rows
@@ -38,7 +38,7 @@ class RowCache(Generic[T]):
         self._at: dict[int, int] | None = None
 
     def changed(self, row: int) -> None:
-        """What was answered for this row may not be true any more."""
+        """Says that the answer for this row may not be true any more."""
         if not self._answers:
             return
         if self._at is None:

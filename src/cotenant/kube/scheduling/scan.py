@@ -18,7 +18,7 @@ from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
 __all__ = ["HOPEFUL", "Rows", "Verdict", "scan"]
 
 Own = tuple[int, list[int]] | None
-"""Row and columns of the cards that are held for the pod itself."""
+"""Row and columns of the GPUs that are held for the pod itself."""
 
 
 class Verdict(enum.IntEnum):
@@ -54,7 +54,7 @@ def scan(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], rows: Rows
 
 
 def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> NDArray[np.uint8]:
-    """As `scan`, on any matrix."""
+    """Returns the same as `scan`, on any matrix."""
     if not matrix.rows:
         return np.full(len(rows), Verdict.NO_CARDS, np.uint8)
     if 2 * len(rows) < matrix.rows:
@@ -67,7 +67,7 @@ def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> ND
 
 
 def open_cards(window: Window, own: Own) -> Bools | None:
-    """Cards that are held for nobody else; None if none is held at all."""
+    """Returns the GPUs that are held for no other pod; None if none is held at all."""
     held = window.held
     if not np.count_nonzero(held):
         return None
@@ -81,13 +81,13 @@ def open_cards(window: Window, own: Own) -> Bools | None:
 
 
 def has_room(cluster: ClusterLedger, demands: Sequence[Demand], rows: Rows, without: Collection[str]) -> bool:
-    """Whether the pod fits on any of these nodes now; what is held for these (UIDs) does not count."""
+    """Reports whether the pod fits on any of these nodes now; holds for these (UIDs) do not count."""
     open_ = held_without(cluster, without).take(rows, axis=1) == 0
     return bool(room(Window(cluster.matrix, rows), demands, open_).any())
 
 
 def held_without(cluster: ClusterLedger, without: Collection[str]) -> NDArray[np.int16]:
-    """For how many each card is held, as the matrix has it, not counting these (UIDs)."""
+    """Returns for how many pods each GPU is held, as the matrix has it, not counting these (UIDs)."""
     held = cluster.matrix.held.copy()
     for uid in without:
         own = cluster.held_places(uid)
@@ -97,7 +97,7 @@ def held_without(cluster: ClusterLedger, without: Collection[str]) -> NDArray[np
 
 
 def room(window: Window, demands: Sequence[Demand], open_: Bools | None) -> Bools:
-    """By node: whether the pod fits now on those cards that are open; None means all."""
+    """Reports for each node whether the pod fits now on the open GPUs; None means all."""
     if len(demands) != 1:
         return fill(window, demands, open_).fits
     part = want(demands[0], window)
@@ -126,7 +126,7 @@ def _judge(window: Window, demands: Sequence[Demand], own: Own) -> NDArray[np.ui
 
 
 def _ever(window: Window, demands: Sequence[Demand]) -> Bools:
-    """By node: whether it would fit if all cards were healthy and nobody were on them."""
+    """Reports for each node whether it would fit if all GPUs were healthy and unused."""
     if len(demands) == 1:
         part = want(demands[0], window)
         large = window.kind != NO_CARD if part.whole else window.size >= part.need

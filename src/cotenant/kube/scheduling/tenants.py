@@ -1,7 +1,7 @@
-"""What pods hold on every card of the cluster, by rank: where would room be if the lowest of them ended?
+"""Tables what pods hold on every GPU of the cluster, by rank: where would room be if the lowest were evicted?
 
-Working out whom a node would have to lose takes much longer than to see that it makes no difference. So all
-nodes are asked at once, with one table, and only those that could be opened are looked at one by one.
+To find the victims on a node takes much longer than to see that evictions there make no difference. So all
+nodes are tested at once, with one table, and only those that could be opened are searched one by one.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cotenant.kube.scheduling.matrix import Bools, Rows, Window
 from cotenant.kube.scheduling.scan import held_without
 
 STAYS = 2**62
-"""The rank of who is not to be ended, whoever asks."""
+"""The rank of a pod that is never evicted."""
 LEAVES = -(2**62)
-"""The rank of who ends anyway."""
+"""The rank of a pod that terminates anyway."""
 
 _ALL = 100
 """Percent of compute that goes with a whole card."""
@@ -31,14 +31,14 @@ Ints = NDArray[np.int64]
 
 
 class Tenants:
-    """A table of all shares. It is filled node by node, by `add`, and then asked."""
+    """A table of all shares. It is filled node by node by `add`, and then asked."""
 
     def __init__(self, cluster: ClusterLedger) -> None:
         self._cluster = cluster
         self._shares = array("q")
 
     def add(self, node: str, rank: Callable[[str], int]) -> None:
-        """What is charged there. `rank` of a pod, by UID: its priority, or one of the two above."""
+        """Adds what is charged on a node. `rank` of a pod, by UID: its priority, or one of the two above."""
         cluster, shares = self._cluster, self._shares
         row = int(cluster.rows([node])[0])
         columns = {gpu.uuid: column for column, gpu in enumerate(cluster.gpus(node))}
@@ -52,20 +52,20 @@ class Tenants:
                         shares.extend((column, row, level, share.memory, compute))
 
     def done(self) -> None:
-        """All nodes are in it."""
+        """Ends the filling: all nodes are in it."""
         table = np.frombuffer(self._shares, np.int64).reshape(-1, 5)
         self._column, self._row, self._rank, self._memory, self._compute = table.T.copy()
 
     @property
     def lowest(self) -> int:
-        """The least priority of anybody who could be ended; STAYS if nobody could."""
+        """Returns the least priority of all pods that could be evicted; STAYS if none could."""
         return int(self._rank[self._rank > LEAVES].min(initial=STAYS))
 
     def openable(self, demands: Sequence[Demand], below: int, rows: Rows, without: Collection[str]) -> Rows:
-        """Of these rows, those where the demands fit once everybody up to some rank has ended: the lowest
-        such rank below `below`. First come those where most is free already.
+        """Returns those of the rows where the demands fit once all pods up to some rank have ended: the
+        lowest such rank below `below`. First come those where most is free already.
 
-        What is held for those `without` (UIDs) does not count: the pod itself, and those behind it.
+        What is held for the pods `without` (UIDs) does not count: the pod itself, and those behind it.
         """
         theirs = self._rank < below
         touched = np.zeros(self._cluster.matrix.rows, np.bool_)

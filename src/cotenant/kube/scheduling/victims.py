@@ -1,6 +1,7 @@
-"""Whose end would open the room that a pod needs on a node.
+"""Finds the fewest pods whose eviction makes the room that a pod needs on a node's GPUs.
 
-kube-scheduler evicts by the sums of a node, which say nothing about its cards; here it is told exactly whom.
+kube-scheduler evicts by the sums of a node, which say nothing about single GPUs. Here it gets the exact
+victims.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _MOST_TRIES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod that may be ended for the one that asks."""
+    """A pod that may be evicted for the one that asks."""
 
     uid: str
     priority: int
@@ -42,11 +43,12 @@ def victims(
     behind: Collection[str] = (),
     leaving: Collection[str] = (),
 ) -> tuple[str, ...] | None:
-    """Those whose end opens the room, none of them spare; () if it fits already, None if nothing would.
+    """Returns the victims, none of them unnecessary; () if the pod fits already, None if no eviction is
+    enough.
 
     The highest priority among them is as low as possible, then they are as few as possible, then of the
     lowest priorities, then the youngest. `behind` are the waiting pods whose holds give way to this one;
-    `leaving` are those on the node who end anyway: what they hold counts as free.
+    `leaving` are pods on the node that terminate anyway: what they hold counts as free.
     """
     there = _There(cluster, node, closed_to(cluster, node, uid, behind), demands, candidates, leaving)
     if there.fits(()):
@@ -167,7 +169,7 @@ class _There:
         )
 
     def without_spare(self, pool: Sequence[Candidate]) -> Group:
-        """Spare whoever can be spared, the most important first."""
+        """Drops victims that are not needed, the most important first."""
         kept = list(pool)
         for one in sorted(pool, key=_cheapest_first, reverse=True):
             fewer = [other for other in kept if other is not one]

@@ -1,7 +1,7 @@
-"""The pods that wait, in the order in which they are served.
+"""Serves the line: decides which waiting pods are woken, and which GPUs are held for them.
 
-A smaller pod may pass a bigger one that does not fit yet, so that cards are not left idle. But one that has
-waited as long as `patience` holds cards of one node: nobody behind it is put there any more, so they drain.
+A smaller pod may pass a bigger one that does not fit yet, so that GPUs are not left idle. But one that has
+waited as long as `patience` holds GPUs of one node: no pod behind it is placed there any more, so they drain.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class ServedLine:
-    """What is to be done: wake these, in this order, and hold these cards (those not named hold nothing)."""
+    """The decision: wake these, in this order, and hold these GPUs; pods that are not named hold nothing."""
 
     wake: tuple[str, ...]
     holds: Mapping[str, tuple[str, tuple[str, ...]]]
     """UID of a waiting pod to the node and the cards held for it."""
     places: Mapping[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """For each of those to be woken, the node and the cards against which it was counted, part by part.
+    """For each woken pod, the node and the GPUs that were counted for it, part by part.
 
-    It may be put elsewhere: which node it gets is decided when it asks.
+    It may be placed elsewhere: which node it gets is decided when kube-scheduler asks.
     """
 
 
@@ -69,12 +69,12 @@ def serve(
     rows: Rows | None = None,
     pressing: Collection[str] = (),
 ) -> ServedLine:
-    """Decide who is woken and which cards are held for whom. The fleet is not changed.
+    """Decides which pods are woken and which GPUs are held for whom. The ledger is not changed.
 
-    Everybody sees the room that is left by those in front: what one is woken for, no other is. The holds of
-    those behind give way. On the quick path, with the `rows` that gained room since the last time, nobody
-    looks for room elsewhere, except on cards that are held, and only a few get new holds. Those `pressing`
-    keep what is held for them, however short they have waited: others are being ended for it.
+    Every pod sees the room that those in front leave: room that wakes one pod wakes no other. The holds of
+    pods behind give way. On the quick path, with the `rows` that gained room since the last time, no pod
+    searches elsewhere, except on GPUs that are held, and only a few get new holds. Pods in `pressing` keep
+    what is held for them, however short they have waited: others are being evicted for them.
     """
     queue = order(line)
     round_ = LineRound(cluster, [waiting.uid for waiting in queue], rows)

@@ -25,7 +25,7 @@ def test_no_card_is_big_enough_anywhere():
     assert (said.state, said.reason) == ("waiting", "too-big")
     assert said.sentence.startswith("100Gi asked, the largest card has 80Gi (GPU 0 of n1")
     assert "spread it over 2 cards with annotation gpu-count.cotenant.dev/" in said.sentence
-    assert "in vain" in said.step
+    assert "can never be placed" in said.step
 
 
 def test_room_comes_when_a_pod_ends():

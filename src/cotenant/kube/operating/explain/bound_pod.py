@@ -1,4 +1,4 @@
-"""Where a pod runs, what it was granted there, and what makes its limits real."""
+"""Explains where a pod runs, what it was granted there, and what enforces its limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENFORCERS = {
     "watch": "nothing at once: overuse is seen a moment later",
 }
 _NORMAL = {"", "ContainerCreating", "PodInitializing"}
-"""Reasons of containers that wait and will start."""
+"""Reasons of containers that are waiting and will start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def mode_of(annotations: Mapping[str, str], labels: Mapping[str, str], default: 
 
 
 def explain_bound(case: Case) -> Explanation:
-    """Of a pod that has a node, and asks for GPU."""
+    """Explains a pod that has a node and asks for GPU."""
     pod, node = case.pod, case.pod.spec.node_name
     if is_mirror(pod):
         return _without_grant(
@@ -70,13 +70,13 @@ def explain_bound(case: Case) -> Explanation:
             case.target,
             "refused",
             "grant-unreadable",
-            f"it is bound to {node}, and its grant is none, so its containers do not start: {error}",
+            f"it is bound to {node}, and its grant is not valid, so its containers do not start: {error}",
             f"kubectl delete pod {case.flags}; if it comes again, cotenant doctor --cluster",
         )
     if grant is None:
         return _without_grant(
             case,
-            "whoever bound it was not Cotenant",
+            "it was not bound by Cotenant",
             f"create it anew without nodeName, for the scheduler {case.settings.admission.scheduler}",
         )
     return _granted(case, grant)
@@ -179,7 +179,7 @@ def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, st
 
 
 def _told(node: Node | None) -> NodeGpus | None:
-    """None if the node is not there, may not be seen, or cannot be understood."""
+    """Returns None if the node does not exist, may not be read, or its report is not valid."""
     if node is None:
         return None
     try:

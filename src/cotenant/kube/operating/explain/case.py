@@ -1,4 +1,4 @@
-"""All that is known of one pod that somebody asks about."""
+"""Collects what is known of one pod that a person asks about."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cotenant.kube.settings import Settings
 class Case:
     pod: Pod
     now: float
-    """Seconds of the Unix epoch."""
+    """Unix time."""
     placement: Placement = ANYWHERE
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
@@ -25,7 +25,7 @@ class Case:
     settings: Settings = field(default_factory=Settings)
     """Of the installation, as far as they can be read."""
     warning: str = ""
-    """The newest of its events that warn."""
+    """The newest of its warning events."""
     whole: bool = True
     """Whether nodes and pods are those of the cluster; False: the person who asks may not see them."""
 
@@ -49,7 +49,7 @@ class Case:
 
     @property
     def scheduler_says(self) -> str:
-        """Why it is not bound, as kube-scheduler wrote it into the pod."""
+        """Returns why it is not bound, as kube-scheduler wrote it into the pod's status."""
         found = (each for each in self.pod.status.conditions if each.type == "PodScheduled")
         return next((each.message for each in found if each.status == "False"), "")
 

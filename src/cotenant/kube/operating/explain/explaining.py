@@ -1,4 +1,4 @@
-"""Which of the many things that can be said about a pod is the one that matters."""
+"""Chooses the one explanation of a pod that matters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def explain_pod(case: Case) -> Explanation:
     try:
         demand = demand_of(pod, case.settings.dialects)
     except BadInput as error:
-        return Explanation(case.target, "refused", "bad-demand", f"its demand makes no sense: {error}", again)
+        return Explanation(case.target, "refused", "bad-demand", f"its demand is not valid: {error}", again)
     if not demand.slots:
         return _not_gpu(case)
     if has_ended(pod):
@@ -55,7 +55,7 @@ def _unbound(case: Case) -> Explanation:
             "waiting",
             "gated",
             f"its scheduling gates keep every scheduler from it: {gates}",
-            "whoever set a gate takes it off; it is in line from then on",
+            "the controller or person that set a gate removes it; it is in line from then on",
         )
     asked_us = names_our_reason(case.scheduler_says)
     if scheduler != own and not asked_us:

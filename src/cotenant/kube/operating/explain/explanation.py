@@ -1,4 +1,4 @@
-"""What `explain` says: one sentence, one next step, and what they rest on."""
+"""Defines what `explain` says: one sentence, one next step, and the facts behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what `explain` needs, and no more."""
+"""Reads what `explain` needs from the API server, and no more."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ MOST_LISTED = 100
 
 
 class NotExplained(CotenantError):
-    """There is nothing of that name."""
+    """Nothing of that name exists."""
 
 
 @dataclass(frozen=True)
 class _Cluster:
     seen: Seen | None
-    """None: this person may not see it."""
+    """None: this person may not read it."""
     installed: Installed
     now: float
 
 
 async def explain(client: Client, namespace: str | None, asked: Asked, now: float) -> list[Explanation]:
-    """`namespace` None: wherever there is one of that name."""
+    """Explains a pod or workload by name; in all namespaces if `namespace` is None."""
     cluster = await _cluster(client, now)
     if asked.kind in {None, PODS}:
         found = await _pods_named(client, namespace, asked.name)
@@ -68,7 +68,9 @@ async def explain(client: Client, namespace: str | None, asked: Asked, now: floa
 
 
 async def explain_line(client: Client, namespace: str | None, now: float) -> list[Explanation]:
-    """All that wait, in the order in which they are served; of one namespace, if it is given."""
+    """Explains all pods in line, in the order in which they are served; those of one namespace if it is
+    given.
+    """
     cluster = await _cluster(client, now)
     if cluster.seen is None:
         raise NotExplained("the line is everybody's: listing it needs the right to list nodes and pods")
@@ -120,7 +122,7 @@ async def _explain(client: Client, raw: dict[str, Any], cluster: _Cluster) -> Ex
 
 
 def _with(pods: Sequence[Pod], pod: Pod) -> tuple[Pod, ...]:
-    """All pods, this one as it was read last."""
+    """Returns all pods, this one as it was read last."""
     return (*(each for each in pods if each.metadata.uid != pod.metadata.uid), pod)
 
 
@@ -164,7 +166,7 @@ async def _named(
 async def _workload(
     client: Client, resource: Resource[Generic], workload: Generic, cluster: _Cluster
 ) -> list[Explanation]:
-    """Why pods of it are missing, and then what is to be said about those that do not run."""
+    """Explains why pods of the workload are missing, then those of its pods that do not run."""
     meta = workload.metadata
     uids = {meta.uid}
     if resource is DEPLOYMENTS:
@@ -211,7 +213,7 @@ async def _failure(client: Client, namespace: str, uids: set[str]) -> Event | No
 
 
 async def _not_there(client: Client, namespace: str | None, asked: Asked) -> CotenantError:
-    """Of a pod that was never created there may be a trace: its controller's event, or a full quota."""
+    """Looks for traces of a pod that was never created: its controller's event, or a full quota."""
     where = f" in namespace {namespace}" if namespace is not None else " in any namespace"
     what = asked.kind.removesuffix("s") if asked.kind else "pod or workload"
     message = f"no {what} {asked.name}{where}"

@@ -27,7 +27,7 @@ from cotenant.kube.settings import Settings
 @dataclass(frozen=True)
 class LineView:
     cluster: ClusterLedger
-    """With the cards held that the line holds."""
+    """The ledger, with the GPUs held that the line holds."""
     line: tuple[WaitingPod, ...]
     """The head first."""
     served: ServedLine

@@ -1,4 +1,4 @@
-"""What would make a waiting pod fit: a smaller demand, somebody's end, a card given back."""
+"""Finds what would make a waiting pod fit: a smaller demand, another pod's end, a GPU back in service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def openings(
     pods: Sequence[Pod],
     behind: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Each goes on after "it would fit". `nodes`: where it may go; `behind`: those whose holds give way."""
+    """Returns texts that continue "it would fit". `nodes`: where it may go; `behind`: pods whose holds give
+    way.
+    """
     by_name = {node.metadata.name: node for node in nodes}
     ranked = sorted(by_name, key=lambda name: -sum(room.free for room in rooms_of(cluster, name)))[
         :MOST_NODES
@@ -49,8 +51,8 @@ def _ends(
     pods: Sequence[Pod],
     behind: Collection[str],
 ) -> Iterator[str]:
-    """Whose end opens the room: those who are leaving already if they are enough; then any one of several,
-    where one is enough; then several together.
+    """Yields whose end makes the room: terminating pods if they are enough; then any one of several, where
+    one is enough; then several together.
     """
     by_uid = {pod.metadata.uid: pod for pod in pods}
     found = []
@@ -86,7 +88,7 @@ def _given_back(
     nodes: Sequence[Node],
     behind: Collection[str],
 ) -> Iterator[str]:
-    """Cards that take no grant now, on nodes where they would make the difference."""
+    """Yields GPUs that take no grant now, on nodes where they would make the difference."""
     for node in nodes:
         name = node.metadata.name
         told = read_gpus(node.metadata.annotations.get(names.GPUS))
@@ -117,7 +119,7 @@ def _given_back(
 def _smaller(
     cluster: ClusterLedger, uid: str, demands: Sequence[Demand], nodes: Sequence[str], behind: Collection[str]
 ) -> Iterator[str]:
-    """How much of what it asks for could be had now."""
+    """Yields how much of what it asks for it could get now."""
     if len(demands) != 1 or demands[0].memory is None or demands[0].memory.bytes is None:
         return
     demand, best, where = demands[0], 0, ""

@@ -1,4 +1,4 @@
-"""Why a workload's pods are not even created: what the API server answered to its controller, understood."""
+"""Explains why a workload's pods are not created, from what the API server answered to its controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CALLING = re.compile(r"failed calling webhook \"(?P<webhook>[^\"]+)\":(?P<why>.
 
 
 def explain_refusal(target: str, namespace: str, message: str) -> Explanation:
-    """`message` is that of the controller's event `FailedCreate`."""
+    """Explains the message of the controller's event `FailedCreate`."""
     message = " ".join(message.split())
     quota = _QUOTA.search(message)
     if quota is not None:
@@ -79,7 +79,7 @@ def _quota(target: str, namespace: str, found: re.Match[str]) -> Explanation:
 
 
 def _amounts(text: str) -> dict[str, str]:
-    """Of `requests.cotenant.dev/gpu-memory=16Gi,pods=1`."""
+    """Reads `requests.cotenant.dev/gpu-memory=16Gi,pods=1`."""
     pairs = (part.strip().partition("=") for part in text.split(","))
     return {name: amount for name, equals, amount in pairs if equals}
 
@@ -92,7 +92,7 @@ def _webhook(target: str, found: re.Match[str]) -> Explanation:
             "refused",
             "other-webhook",
             f"its pods are not created, since {name}, a webhook of others, does not answer: {why}",
-            "ask whoever runs that webhook",
+            "ask those who run that webhook",
             data={"message": found[0]},
         )
     return Explanation(

@@ -48,7 +48,7 @@ class NodeFinding:
     verdict: Verdict
     obstacle: Obstacle | None
     cards: Callable[[], tuple[str, ...]]
-    """A line for each: worked out only where it is shown."""
+    """One text for each GPU, worked out only where it is shown."""
 
     @property
     def name(self) -> str:
@@ -70,13 +70,13 @@ class NodeFinding:
 
 
 def explain_waiting(case: Case) -> Explanation:
-    """Of a pod that no scheduler has bound, and that asks for GPU."""
+    """Explains a pod that asks for GPU and that no scheduler has bound."""
     view = view_line(case.nodes, case.pods, case.settings, case.now, case.pod, case.placement)
     return _Waiting(case, view, snapshot(case.nodes, case.pods).nodes).explanation()
 
 
 def explain_briefly(cases: Sequence[Case], view: LineView) -> list[Explanation]:
-    """Of many who wait in the same cluster: the sentence of each, by one look at the cards."""
+    """Explains many pods of one line, a sentence each, with one look at the GPUs."""
     seen = snapshot(cases[0].nodes, cases[0].pods).nodes if cases else ()
     return [_Waiting(case, view, seen).brief() for case in cases]
 
@@ -143,7 +143,7 @@ class _Waiting:
 
     @cached_property
     def findings(self) -> tuple[NodeFinding, ...]:
-        """Nodes with cards, by name."""
+        """Nodes with GPUs, by name."""
         verdicts = self._verdicts([each.name for each in self.seen])
         nodes = {node.metadata.name: node for node in self.case.nodes}
         return tuple(
@@ -195,7 +195,7 @@ class _Waiting:
         return openings(self.view.cluster, self.uid, self.demands, allowed, self.case.pods, after)
 
     def _reason(self, *, brief: bool = False) -> tuple[str, str, str]:
-        """Stable word, sentence, next step."""
+        """Returns a stable word, a sentence and the next step."""
         all_verdicts = {each.verdict for each in self.findings}
         if not self.findings:
             return (
@@ -209,7 +209,7 @@ class _Waiting:
             return (
                 "too-big",
                 self._why(),
-                "change the demand and create the pod anew: as it is it waits in vain",
+                "change the demand and create the pod anew: as it is, it can never be placed",
             )
         allowed = {each.verdict for each in self._allowed}
         if self.place is None and self._allowed:
@@ -260,7 +260,7 @@ class _Waiting:
         return "held", sentence, step
 
     def _held_card(self, node: str) -> tuple[GPU, str]:
-        """One that has room for it, if there is one, and for whom it is held."""
+        """Returns a held GPU, one with room for the pod if there is one, and the pod for which it is held."""
         ledger = self.view.cluster.ledger(node)
         held = [
             (gpu, holder)
@@ -301,7 +301,7 @@ class _Waiting:
         return "being-placed", f"there is room on {node}: it is about to be placed", "look again in a moment"
 
     def _kept_by_others(self) -> tuple[str, str, str]:
-        """kube-scheduler's reasons are not the room on GPUs."""
+        """Explains a pod for which kube-scheduler has other reasons than room on GPUs."""
         says = self.case.scheduler_says
         roomy = next((each.name for each in self._allowed if each.verdict is Verdict.FITS), None)
         room = f"there is room on the GPUs of {roomy}, and " if roomy else ""
@@ -318,7 +318,7 @@ class _Waiting:
         return f"kubectl describe pod {self.case.flags}"
 
     def _blocked(self) -> tuple[str, str, str]:
-        """Whatever cards there are for it are on nodes that it may not go to."""
+        """Explains a pod for which the only GPUs are on nodes that it may not go to."""
         best = min((each for each in self.findings if each.obstacle), key=self._hope)
         assert best.obstacle is not None  # noqa: S101 - of those it was chosen
         same = [
