@@ -48,7 +48,7 @@ format: $(VENV)/.lint  ## rewrite Python and C in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(shell find csrc -name '*.[ch]')
 
-bench: $(VENV)/.test  ## measure everything; those on a real Kubernetes take long
+bench: $(VENV)/.test  ## measure everything and write docs/benchmarks.md; those on a real Kubernetes take long
 	$(BIN)/python -m bench
 
 clean:  ## remove what was built and installed

@@ -1,12 +1,23 @@
 """The pages and pictures that `make docs` writes are those in docs/."""
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-WRITTEN = list(runpy.run_path(str(ROOT / "scripts" / "docs.py"))["written"]())
+
+
+def generated() -> list[tuple[Path, str]]:
+    before = sys.path[:]
+    try:
+        return list(runpy.run_path(str(ROOT / "scripts" / "docs.py"))["written"]())
+    finally:
+        sys.path[:] = before
+
+
+WRITTEN = generated()
 
 
 @pytest.mark.parametrize(("path", "text"), WRITTEN, ids=[path.name for path, _ in WRITTEN])
