@@ -24,7 +24,7 @@ class ConnectProxy:
         self.tasks.add(asyncio.current_task())
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await self._serve(reader, writer)
-        writer.close()
+        await _closed(writer)
 
     async def _serve(self, reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
@@ -54,7 +54,10 @@ class ConnectProxy:
             writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         else:
             upstream[1].write(head)
-        await asyncio.gather(_relay(reader, upstream[1]), _relay(upstream[0], writer))
+        try:
+            await asyncio.gather(_relay(reader, upstream[1]), _relay(upstream[0], writer))
+        finally:
+            await _closed(upstream[1])
 
 
 async def _relay(reader, writer):
@@ -65,6 +68,15 @@ async def _relay(reader, writer):
     except OSError:
         writer.transport.abort()
     writer.close()
+
+
+async def _closed(writer):
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(0.2):
+            await writer.wait_closed()
+            return
+    writer.transport.abort()
 
 
 @asynccontextmanager

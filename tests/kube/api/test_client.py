@@ -129,6 +129,9 @@ async def test_a_write_to_a_server_that_never_comes_did_surely_not_happen():
     async with access_to(port) as access, Client(access, QUICK) as client:
         with pytest.raises(Unreachable) as caught:
             await client.create(PODS, pod("a", 1), "web", within=0.3)
+        assert not caught.value.uncertain
+        with pytest.raises(Unreachable) as caught:
+            await client.bind("a", "web", "n1", guard=Guard())  # tried once, with time enough
     assert not caught.value.uncertain
     if access.proxy is None:
         expected = f"http://127.0.0.1:{port}: Connection refused"
@@ -136,7 +139,7 @@ async def test_a_write_to_a_server_that_never_comes_did_surely_not_happen():
         expected = (
             f"https://127.0.0.1:{port} through proxy {access.proxy.url}: CONNECT was refused: 502 Bad Gateway"
         )
-    assert str(caught.value) == f"create pods web/a: no answer from {expected}"
+    assert str(caught.value) == f"bind pod web/a to n1: no answer from {expected}"
 
 
 async def test_a_server_without_tls_is_named_as_such():

@@ -1,1 +1,1 @@
-"""Talks to the API server: client, connections, watches and caches."""
+"""Talks to the Kubernetes API server: client, connections, watches, caches and leader election."""

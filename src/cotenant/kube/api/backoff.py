@@ -1,4 +1,4 @@
-"""How long to wait before the next try, so that many clients of one server do not come back together."""
+"""Computes pauses between retries: exponential, with jitter, so that clients do not all come back at once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from random import Random
 
 @dataclass
 class Backoff:
-    """Doubles from `first` to `most` seconds; each pause is drawn from the upper half of its range."""
+    """Doubles from `first` to `longest` seconds; each pause is drawn from the upper half of its range."""
 
     first: float
-    most: float
+    longest: float
     random: Random
     _tries: int = field(default=0, init=False)
 
     def next(self, at_least: float | None = None) -> float:
-        """Seconds; `at_least` is what the server asked for, which is jittered upwards only."""
-        whole = min(self.most, self.first * 2.0 ** min(self._tries, 32))
+        """Returns the next pause in seconds. `at_least` is the server's Retry-After; its jitter only adds."""
+        whole = min(self.longest, self.first * 2.0 ** min(self._tries, 32))
         self._tries += 1
         pause = whole * (0.5 + self.random.random() / 2)
         return pause if at_least is None else max(pause, at_least * (1 + self.random.random() / 4))

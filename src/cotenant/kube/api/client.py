@@ -1,8 +1,8 @@
-"""The API server's verbs, typed.
+"""Calls the Kubernetes API: get, list, watch, create, patch, apply, delete, bind, evict, with typed objects.
 
-Reads are retried within their time. A write is retried only if it was surely not carried out (no connection,
-or the server was overloaded and said so); otherwise its error says `uncertain`, and the caller reads before
-it undoes anything. A call never lasts longer than its time.
+Reads are retried within their time limit. A write is retried only if it was surely not carried out (there was
+no connection, or the server replied that it is overloaded). Otherwise its error is `uncertain`, and the
+caller must read before it undoes anything. A call never lasts longer than its limit, `within`, in seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cotenant.kube.api.watch_stream import BOOKMARK, WatchEvent, events
 T = TypeVar("T")
 W = TypeVar("W", bound=HasMeta)
 PAGE = 500
-"""Objects a page: about 3 MB of pods, so that neither side holds a whole big list as text."""
+"""Objects in one page: about 3 MB of pods, so that neither side holds a whole big list as text."""
 NOT_GUARDED = Guard()
 
 
@@ -36,12 +36,12 @@ NOT_GUARDED = Guard()
 class Listing(Generic[T]):
     items: list[T]
     resource_version: str
-    """The state that the list shows; a watch from here sees everything after it."""
+    """The version that the list shows; a watch from here reports every later change."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which objects of a kind; everything by default."""
+    """Selects objects of a kind; all of them by default."""
 
     namespace: str | None = None
     labels: str = ""
@@ -59,7 +59,7 @@ EVERYTHING = Selection()
 
 @dataclass
 class Client:
-    """Used as `async with Client(access) as client`."""
+    """A client of one API server. Use it as `async with Client(access) as client`."""
 
     access: Access
     settings: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -83,12 +83,12 @@ class Client:
     async def get(
         self, resource: Resource[T], name: str, namespace: str | None = None, *, within: float | None = None
     ) -> T:
-        """The newest state, confirmed by a quorum."""
+        """Reads the newest state, confirmed by a quorum of etcd."""
         path = resource.path(namespace, name)
         return resource.decode(await self._read(_asked("get", resource, namespace, name), path, {}, within))
 
     async def get_path(self, path: str, type: type[T], *, within: float | None = None) -> T:
-        """Anything else that can be read: `/version`, `/readyz`, an API's list of kinds."""
+        """Reads any other path, such as `/version`, `/readyz` or an API group's list of kinds."""
         return decode(msgspec.json.Decoder(type), await self._read(f"get {path}", path, {}, within), path)
 
     async def list(
@@ -101,13 +101,13 @@ class Client:
         retry: bool = True,
         within: float | None = None,
     ) -> Listing[T]:
-        """`newest` asks for a state confirmed by a quorum; otherwise the server's cache will do, which is
-        cheaper and may be old. `within` is for each page. If the list changes too much while it is being
-        paged, it is read again in one piece.
+        """Lists objects. `newest` requires a state confirmed by a quorum; otherwise the server answers from
+        its cache, which is cheaper and may be old. `within` is for each page. If a page has expired before it
+        is read, the list is read again in one piece.
         """
         query = {**selection.query(), "limit": str(page)}
         if not newest:
-            query = {**selection.query(), "resourceVersion": "0"}  # a cache answers in one piece
+            query = {**selection.query(), "resourceVersion": "0"}  # the cache ignores `limit`
         asked, path = _asked("list", resource, selection.namespace), resource.path(selection.namespace)
         items: list[T] = []
         while True:
@@ -131,7 +131,7 @@ class Client:
         *,
         within: float | None = None,
     ) -> T:
-        """`apiVersion` and `kind` are filled in."""
+        """Creates an object; `apiVersion` and `kind` are filled in."""
         name = body.get("metadata", {}).get("name", "")
         call = Call(
             asked=_asked("create", resource, namespace, name),
@@ -155,7 +155,7 @@ class Client:
         within: float | None = None,
         strategic: bool = False,
     ) -> T:
-        """Sets what `changes` names; None removes a key. A list replaces the one that is there, unless the
+        """Sets the fields in `changes`; None removes a field. A list replaces the existing one, unless the
         patch is `strategic`: then items with the same key (conditions: their `type`) are merged, all others
         stay, and `{"$patch": "delete", "type": ...}` removes one. Built-in kinds only.
         """
@@ -181,7 +181,7 @@ class Client:
         subresource: str = "",
         within: float | None = None,
     ) -> T:
-        """All steps or none."""
+        """Applies all operations or none of them."""
         call = Call(
             asked=_asked("patch", resource, namespace, name, subresource),
             method="PATCH",
@@ -204,8 +204,8 @@ class Client:
         subresource: str = "",
         within: float | None = None,
     ) -> T:
-        """Server-side apply: the object shall have these fields, and `manager` owns them. Without `force`,
-        fields that another manager owns are a Conflict. Unguarded, it may be repeated.
+        """Server-side apply: sets these fields, which `manager` then owns. Without `force`, a field that
+        another manager owns is a Conflict. Without a guard, it is safe to repeat.
         """
         name = body["metadata"]["name"]
         call = Call(
@@ -230,8 +230,8 @@ class Client:
         grace_seconds: int | None = None,
         within: float | None = None,
     ) -> None:
-        """Asks for it; an object with finalizers or a grace period goes later. Guard it by uid: the name may
-        have been given to another one.
+        """Requests deletion; an object with finalizers or a grace period disappears later. Guard it by uid:
+        another object may have got the same name.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if guard.fields():
@@ -257,9 +257,9 @@ class Client:
         annotations: Mapping[str, str] | None = None,
         within: float = 5.0,
     ) -> None:
-        """Gives the pod its node and the annotations, both or neither. Never retried: who binds must lead,
-        and only the caller can ask that again. Nor is it certain, after an `uncertain` error, that a later
-        read tells the outcome, unless something has changed the pod's resourceVersion meanwhile.
+        """Binds the pod to a node and adds the annotations, both or neither. Never retried: only the leader
+        may bind, and only the caller can check that again. After an `uncertain` error, a later read does not
+        prove the outcome unless the pod's resourceVersion has changed meanwhile.
         """
         meta = {
             "name": name,
@@ -286,9 +286,9 @@ class Client:
     async def evict(
         self, name: str, namespace: str, *, guard: Guard, dry_run: bool = False, within: float = 5.0
     ) -> None:
-        """Asks for the pod's end as `kubectl drain` does: with its grace period, and TooManyRequests if a
-        PodDisruptionBudget forbids it now. `dry_run` only asks whether it may be. Never retried: who evicts
-        must lead, and a budget does not change in a moment.
+        """Evicts the pod as `kubectl drain` does: with its grace period, and with TooManyRequests if a
+        PodDisruptionBudget forbids it now. `dry_run` only checks that. Never retried: only the leader may
+        evict, and a budget does not change in a moment.
         """
         options: dict[str, Any] = {"preconditions": guard.fields()}
         if dry_run:
@@ -319,10 +319,10 @@ class Client:
         seconds: int = 300,
         silence: float = 75.0,
     ) -> AsyncGenerator[WatchEvent[W], None]:
-        """What happened since `resource_version`, as it happens, for about `seconds`; first of all a bookmark
-        of that very version, when the server has agreed. Ends with Gone if that is too long ago, with
-        Unreachable if the stream breaks, with Silent if nothing, not even a bookmark, came for `silence`
-        seconds. Most callers want a `Watcher`.
+        """Yields changes since `resource_version` as they happen, for about `seconds`. The first event is a
+        bookmark of that version, as soon as the server has accepted the watch. Raises Gone if the version is
+        too old, Unreachable if the stream breaks, and Silent if nothing, not even a bookmark, has come for
+        `silence` seconds. Most callers want a `Watcher`.
         """
         asked = _asked("watch", resource, selection.namespace)
         call = Call(

@@ -1,10 +1,9 @@
-"""Electing one leader among several servers, with a Lease object as the ballot.
+"""Elects one leader among several servers, with a Lease object.
 
-Safety rests on monotonic clocks only; nobody compares times with anybody else. The leader counts from
-*before* it sent the renewal that succeeded, and stops believing `margin` seconds before the lease's duration
-is over. The others count the full duration from *after* they first saw that renewal. The leader's belief
-therefore ends before anybody else's may begin, however long either of them, or the API server, was stopped in
-between.
+Safety depends on monotonic clocks only; no server compares its time with another's. The leader counts from
+*before* it sent the last successful renewal, and stops leading `margin` seconds before the lease's duration
+is over. The others count the full duration from *after* they first saw that renewal. So a leader's term ends
+before the next one can begin, however long any of them, or the API server, was stopped in between.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ NEVER = float("-inf")
 
 
 class NotLeading(CotenantError):
-    """Somebody else may be leading: do not act."""
+    """Another server may be the leader: do not act."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +44,10 @@ class LeaseSettings:
     duration: int = 10
     """How long others wait for a leader that does not renew."""
     margin: float = 2.0
-    """How much sooner the leader stops believing: covers clocks that run at different speeds."""
+    """How much earlier the leader stops: covers clocks that run at different speeds."""
     renew_every: float = 2.0
     look_every: float = 1.0
-    """How often those who do not lead look; jittered."""
+    """How often the others read the lease; jittered."""
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < self.duration - self.renew_every:
@@ -56,18 +55,18 @@ class LeaseSettings:
 
 
 def unique_identity() -> str:
-    """Two processes never share one, not even two runs of the same container."""
+    """Returns an identity that no other process has, not even another run of the same container."""
     return f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"
 
 
 def boot_clock() -> float:
-    """Seconds, monotonic, counted also while the machine sleeps."""
+    """Returns monotonic seconds that also count while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @dataclass
 class Election:
-    """`run()` competes until it is cancelled, and then gives the lease back."""
+    """`run()` competes for the lease until it is cancelled, and then releases it."""
 
     client: Client
     settings: LeaseSettings = field(default_factory=LeaseSettings)
@@ -76,25 +75,25 @@ class Election:
     random: Random = field(default_factory=Random, repr=False)
 
     wall: Callable[[], datetime] = field(default=lambda: datetime.now(UTC), repr=False)
-    """For the times that people read in the lease; nothing is decided by them."""
+    """For the timestamps in the lease, which are for people; no decision depends on them."""
 
     term: int = field(default=0, init=False)
-    """Counts the leaders of this lease; what was decided in an earlier term is void."""
+    """Counts the leaders of this lease; decisions of an earlier term are void."""
     inherited: bool = field(default=True, init=False)
-    """Whether the leader before may have died in the middle of something: it did not give the lease back."""
+    """Whether the previous leader may have died in the middle of its work: it did not release the lease."""
     holder: str = field(default="", init=False)
-    """Who is said to lead, for showing."""
+    """The identity in the lease, for display."""
     trouble: KubeError | None = field(default=None, init=False)
     _begins: float = field(default=NEVER, init=False)
     _ends: float = field(default=NEVER, init=False)
     _away_until: float = field(default=NEVER, init=False)
     _seen: Lease | None = field(default=None, init=False)
     _seen_at: float = field(default=NEVER, init=False)
-    _turned: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
 
     def leading(self, for_seconds: float = 0.0) -> bool:
-        """Whether nobody else can lead now, nor in the coming `for_seconds` seconds. Ask right before you
-        act, with the time that the act may take.
+        """Whether no other server can lead now, nor in the next `for_seconds` seconds. Call it right before
+        an action, with the time that the action may take.
         """
         return self._begins <= self.clock() < self._ends - for_seconds
 
@@ -113,14 +112,14 @@ class Election:
             )
 
     async def wait_until_leading(self) -> int:
-        """The term that has begun."""
+        """Waits until this server leads and returns the term."""
         while not self.leading():
-            await self._turned.wait()
+            await self._changed.wait()
         return self.term
 
     async def wait_until_over(self, term: int) -> None:
         while self.leading() and self.term == term:
-            await self._turned.wait()
+            await self._changed.wait()
 
     async def run(self) -> None:
         """Cancel it after everything that acts as leader has stopped."""
@@ -132,7 +131,7 @@ class Election:
             await self._release()
 
     async def _try(self) -> float:
-        """One step; how many seconds to wait before the next."""
+        """Makes one step and returns the seconds to wait before the next."""
         try:
             await self._step()
         except KubeError as error:
@@ -141,53 +140,55 @@ class Election:
             self.trouble = error
         else:
             self.trouble = None
-            if self._believes():
+            if self._holds_lease():
                 return self.settings.renew_every
         return self.settings.look_every * (0.5 + self.random.random() / 2)
 
     async def _step(self) -> None:
-        if self._believes():
+        if self._holds_lease():
             try:
                 return await self._write(self._renewal())
             except (Conflict, NotFound):
-                pass  # somebody has touched it: look who holds it
-        lease = await self._look()
+                pass  # another server has changed it: read who holds it
+        lease = await self._read()
         if self.clock() < self._away_until:
             return None
         if lease is None:
             return await self._create()
-        if self._holds(lease) and self._believes():
+        if self._is_holder(lease) and self._holds_lease():
             return await self._write(self._renewal())
         self._drop()
-        if self._free(lease):
+        if self._can_take(lease):
             self.inherited = bool(lease.spec.holder_identity)
-            await self._write(self._taking(lease))
+            await self._write(self._acquisition(lease))
         return None
 
-    async def _look(self) -> Lease | None:
+    async def _read(self) -> Lease | None:
         settings = self.settings
         try:
-            lease = await self.client.get(LEASES, settings.name, settings.namespace, within=self._patience())
+            lease = await self.client.get(
+                LEASES, settings.name, settings.namespace, within=self._request_seconds()
+            )
         except NotFound:
             return None
         self._observe(lease)
         return lease
 
     def _observe(self, lease: Lease) -> None:
-        """Its age counts from the first sight of this state of it."""
+        """Remembers the lease. Its age counts from when this version of it was first seen."""
         self.holder = lease.spec.holder_identity or ""
         if self._seen is None or Guard.of(self._seen) != Guard.of(lease):
             self._seen, self._seen_at = lease, self.clock()
 
-    def _believes(self) -> bool:
+    def _holds_lease(self) -> bool:
         return self.clock() < self._ends
 
-    def _holds(self, lease: Lease) -> bool:
+    def _is_holder(self, lease: Lease) -> bool:
         return lease.spec.holder_identity == self.identity
 
-    def _free(self, lease: Lease) -> bool:
-        """Also if it is ours by a write whose answer was lost."""
-        if not lease.spec.holder_identity or self._holds(lease):
+    def _can_take(self, lease: Lease) -> bool:
+        """Whether the lease can be taken: also if it is ours by a write whose response was lost."""
+        if not lease.spec.holder_identity or self._is_holder(lease):
             return True
         return self.clock() - self._seen_at > (lease.spec.lease_duration_seconds or self.settings.duration)
 
@@ -198,7 +199,7 @@ class Election:
             "renewTime": self._now(),
         }
 
-    def _taking(self, lease: Lease | None) -> dict[str, Any]:
+    def _acquisition(self, lease: Lease | None) -> dict[str, Any]:
         before = 0 if lease is None else lease.spec.lease_transitions or 0
         return {
             **self._renewal(),
@@ -207,8 +208,8 @@ class Election:
         }
 
     async def _write(self, spec: dict[str, Any]) -> None:
-        """Guarded by the state that was seen, so that of two who want it one gets it."""
-        assert self._seen is not None  # noqa: S101 -- who believes or takes has seen it
+        """Writes the lease, guarded by the version that was seen: of two servers that write, one succeeds."""
+        assert self._seen is not None  # noqa: S101 -- it was read before
         sent = self.clock()
         lease = await self.client.merge_patch(
             LEASES,
@@ -216,13 +217,13 @@ class Election:
             {"spec": spec},
             self.settings.namespace,
             guard=Guard.of(self._seen),
-            within=self._patience(),
+            within=self._request_seconds(),
         )
         self._won(lease, sent)
 
     async def _create(self) -> None:
-        """Somebody may have deleted the lease under a leader who still believes, so its time is waited for
-        first. An installation that comes with an unheld Lease starts without that wait.
+        """Creates the lease. It may have been deleted while another server still leads, so leadership begins
+        only after that one's time. An installation that includes a Lease without a holder starts at once.
         """
         self._drop()
         longest = self.settings.duration
@@ -230,10 +231,12 @@ class Election:
             longest = max(longest, self._seen.spec.lease_duration_seconds or 0)
         self._begins = self.clock() + longest
         self.inherited = True
-        body = {"metadata": {"name": self.settings.name}, "spec": self._taking(self._seen)}
+        body = {"metadata": {"name": self.settings.name}, "spec": self._acquisition(self._seen)}
         sent = self.clock()
         try:
-            lease = await self.client.create(LEASES, body, self.settings.namespace, within=self._patience())
+            lease = await self.client.create(
+                LEASES, body, self.settings.namespace, within=self._request_seconds()
+            )
         except AlreadyExists:
             return
         self._won(lease, sent)
@@ -249,19 +252,19 @@ class Election:
             log.info("lease acquired", lease=self.settings.name, term=term)
         loop = asyncio.get_running_loop()
         for moment in (self._begins, self._ends):
-            loop.call_later(max(0.0, moment - self.clock()), self._turn)
-        self._turn()
+            loop.call_later(max(0.0, moment - self.clock()), self._notify)
+        self._notify()
 
     def _drop(self) -> None:
         if self._ends != NEVER:
             self._ends = NEVER
             log.warning("lease lost", lease=self.settings.name, term=self.term, holder=self.holder)
-            self._turn()
+            self._notify()
 
-    def _turn(self) -> None:
-        """Wakes those who wait; they look for themselves."""
-        turned, self._turned = self._turned, asyncio.Event()
-        turned.set()
+    def _notify(self) -> None:
+        """Wakes every waiter; each checks again whether this server leads."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _release(self) -> None:
         """Releases the lease, so that the next leader need not wait; not if this server has withdrawn, nor
@@ -269,18 +272,18 @@ class Election:
         """
         begun = self._begins <= self.clock() and self._away_until <= self.clock()
         self._ends = NEVER
-        self._turn()
+        self._notify()
         try:
-            lease = await self._look() if begun and self._seen is not None else None
-            if lease is not None and self._holds(lease):
+            lease = await self._read() if begun and self._seen is not None else None
+            if lease is not None and self._is_holder(lease):
                 await self._write({"holderIdentity": None, "renewTime": self._now()})
         except KubeError as error:
             log.warning("lease not released: it will expire", lease=self.settings.name, error=error)
         finally:
             self._ends = NEVER
 
-    def _patience(self) -> float:
-        """Seconds for one request: a lost one must leave time for another before the lease ends."""
+    def _request_seconds(self) -> float:
+        """Seconds for one request: if it is lost, there must be time for another before the lease expires."""
         return max(1.0, (self.settings.duration - self.settings.margin) / 3)
 
     def _now(self) -> str:

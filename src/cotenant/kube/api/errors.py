@@ -1,7 +1,7 @@
-"""What can go wrong between us and an API server.
+"""Errors of calls to an API server.
 
-Callers decide by type and by `uncertain`, never by text or by anything of the HTTP library. No message
-carries a token, a key or a header.
+Callers decide by the type and by `uncertain`, never by the text or by an error of the HTTP library. No
+message contains a token, a key or a header.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from cotenant.core.errors import BadInput, CotenantError
 
 
 class BadKubeconfig(BadInput):
-    """How to reach the cluster is not said, or said wrongly; the message names the file and the field."""
+    """How to reach the cluster is missing or not valid; the message names the file and the field."""
 
 
 class KubeError(CotenantError):
-    """The API server refused, failed or did not answer."""
+    """The API server rejected the call, failed or did not answer."""
 
     said: ClassVar[str] = "refused"
 
@@ -35,13 +35,13 @@ class KubeError(CotenantError):
         self.code = code
         self.reason = reason
         self.uncertain = uncertain
-        """Whether a write may have happened, or may still happen, all the same: read before you undo."""
+        """Whether the write may have been carried out, or may still be: read before you undo."""
         self.retry_after = retry_after
-        """Seconds that the server asks to wait before the next try."""
+        """Seconds to wait before the next try, from the server's Retry-After."""
 
 
 class NoCredential(KubeError):
-    """What the kubeconfig points to (a file, a plugin) gives no credential now; later it may."""
+    """The file or exec plugin in the kubeconfig gives no credential now; later it may."""
 
     said = "no credential"
 
@@ -59,7 +59,7 @@ class NotFound(KubeError):
 
 
 class Conflict(KubeError):
-    """The object is no longer the one that was meant: its uid or resourceVersion differs."""
+    """The object's uid or resourceVersion is not the expected one: it was changed or replaced."""
 
     said = "conflict"
 
@@ -69,13 +69,13 @@ class AlreadyExists(Conflict):
 
 
 class Gone(KubeError):
-    """The asked resourceVersion is too old: list anew."""
+    """The requested resourceVersion is too old: list again."""
 
     said = "too old"
 
 
 class Invalid(KubeError):
-    """The server understood the request and will never accept it as it is."""
+    """The server will never accept this request as it is."""
 
     said = "invalid"
 
@@ -93,23 +93,23 @@ class Unreachable(KubeError):
 
 
 class Untrusted(Unreachable):
-    """The server's certificate is not what the kubeconfig promises; trying again does not help."""
+    """The server's certificate cannot be verified with the kubeconfig's authority; a retry does not help."""
 
     said = "not trusted"
 
 
 class ProxyDenied(Unreachable):
-    """The proxy refuses to connect us, such as for a wrong password; trying again does not help."""
+    """The proxy refuses to connect us, for example because of a wrong password; a retry does not help."""
 
 
 class Silent(Unreachable):
-    """A watch said nothing for so long that its connection may be dead. Or there was nothing to say."""
+    """A watch has received nothing for so long that its connection may be dead; or nothing has changed."""
 
     said = "silent"
 
 
 class Undecodable(KubeError):
-    """An answer that is not what this API version is known to say."""
+    """The response does not have the form that this API version defines."""
 
     said = "not understood"
 
@@ -139,7 +139,7 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel"):
-    """meta/v1 Status: how an API server explains a failure."""
+    """meta/v1 Status: an API server's description of a failure."""
 
     code: int = 0
     reason: str = ""
@@ -148,14 +148,14 @@ class Status(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def failure(asked: str, status: Status, retry_after: float | None = None) -> KubeError:
-    """`asked` is what we wanted, as shown to people: `get pods web/front`."""
+    """Makes the error for a Status. `asked` describes the call for people: `get pods web/front`."""
     kind = _BY_CODE.get(status.code, ServerFailed if status.code >= 500 else KubeError)
     if status.reason == "AlreadyExists":
         kind = AlreadyExists
     elif status.reason == "Expired":
         kind = Gone
     elif kind is Invalid and status.details and any(c.field == "metadata.uid" for c in status.details.causes):
-        kind = Conflict  # how servers call it when a patch guarded by uid meets another object
+        kind = Conflict  # what servers reply when a patch guarded by uid meets another object
     if retry_after is None and status.details is not None and status.details.retry_after_seconds > 0:
         retry_after = float(status.details.retry_after_seconds)
     why = status.message or status.reason or f"HTTP {status.code}"
@@ -169,7 +169,9 @@ def failure(asked: str, status: Status, retry_after: float | None = None) -> Kub
 
 
 def failure_from_body(asked: str, code: int, body: bytes, retry_after: str | None) -> KubeError:
-    """From an HTTP answer, whose body is a Status unless a proxy or the authentication filter wrote it."""
+    """Makes the error for an HTTP response. Its body is a Status, unless a proxy or the authentication filter
+    wrote it.
+    """
     try:
         status = msgspec.json.decode(body, type=Status)
     except (msgspec.MsgspecError, UnicodeDecodeError):

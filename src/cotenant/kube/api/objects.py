@@ -1,9 +1,9 @@
-"""What we read of Kubernetes' objects, and no more: decoding skips the rest at no cost.
+"""Types of the Kubernetes objects that we read, with only the fields that we use: decoding skips the others.
 
-Missing fields have defaults, unknown ones are ignored. These are for reading only: written back, an object
-would lose all that is not named here, so writes are patches or plain dicts. Structs without garbage
-collection (`gc=False`) in tuples instead of lists: ten thousand pods then cost half as much to read, and no
-later collection ever looks at them.
+Missing fields have defaults, unknown ones are ignored. The types are for reading only: an object that is
+written back would lose every other field, so writes are patches or plain dicts. The Structs are not tracked
+by the garbage collector (`gc=False`) and are kept in tuples instead of lists: ten thousand pods then cost
+half as much to read, and no later collection scans them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 Quantities = dict[str, str]
-"""Amounts by resource name, as the server spells them: `4Gi`, `500m`."""
+"""Quantities by resource name, as the server writes them: `4Gi`, `500m`."""
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""Servers always say in which zone; without it, it is no moment, and cannot be compared with others."""
+"""A time with its zone, which servers always send; without it, times could not be compared."""
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -29,7 +29,7 @@ class OwnerReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """metadata; a uid is an object's identity, a name is not: it is used again."""
+    """metadata. The uid identifies an object; a name may be used again by another one."""
 
     name: str = ""
     namespace: str = ""
@@ -45,7 +45,7 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class HasMeta(Protocol):
-    """What can be cached and watched."""
+    """An object that can be cached and watched."""
 
     @property
     def metadata(self) -> Meta: ...
@@ -85,7 +85,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     scheduler_name: str = ""
     priority: int = 0
     preemption_policy: str = ""
-    """`Never`: nobody is evicted for it."""
+    """`Never`: no pod is evicted for it."""
     restart_policy: str = ""
     runtime_class_name: str = ""
     resources: Resources = Resources()
@@ -113,7 +113,7 @@ class ContainerWaiting(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False):
-    """At most one is set; none means waiting."""
+    """At most one is set; if none is, the container is waiting."""
 
     running: Running | None = None
     terminated: Terminated | None = None
@@ -200,7 +200,7 @@ class ObjectReference(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """core/v1 Event: what `kubectl describe` shows at its end."""
+    """core/v1 Event, as `kubectl describe` shows it."""
 
     metadata: Meta = Meta()
     involved_object: ObjectReference = ObjectReference()
@@ -213,7 +213,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Secret(msgspec.Struct, frozen=True, gc=False):
-    """`data` is base64. Not shown: a Secret must not get into a log by way of a message."""
+    """`data` is base64, and not in the repr: a Secret must not reach a log through a message."""
 
     metadata: Meta = Meta()
     data: dict[str, str] = {}
@@ -238,7 +238,7 @@ class MutatingWebhookConfiguration(msgspec.Struct, frozen=True, gc=False):
 
 
 class Generic(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """Any object with typed metadata; what its kind says is left as it came."""
+    """Any object: typed metadata, all other fields as plain JSON."""
 
     metadata: Meta = Meta()
     spec: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Changes of an object, and what they are conditional on."""
+"""Makes patches, and guards writes by an object's uid and resourceVersion."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from cotenant.kube.api.objects import HasMeta
 
 Operation = Mapping[str, Any]
-"""One step of a JSON patch (RFC 6902)."""
+"""One operation of a JSON patch (RFC 6902)."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """The object that is meant: a write to any other, or to a later state if `resource_version` is set, is a
-    Conflict. Empty fields guard nothing.
+    """Restricts a write to one object: a write to another object of the same name, or to a later version if
+    `resource_version` is set, is a Conflict. Empty fields guard nothing.
     """
 
     uid: str = ""
@@ -23,16 +23,16 @@ class Guard:
 
     @classmethod
     def of(cls, object: HasMeta) -> Guard:
-        """Exactly this object in exactly this state."""
+        """Guards by this object in exactly this version."""
         return cls(object.metadata.uid, object.metadata.resource_version)
 
     def fields(self) -> dict[str, str]:
-        """As they stand in metadata; the server compares them with its own."""
+        """Returns the fields for metadata; the server compares them with its own."""
         both = {"uid": self.uid, "resourceVersion": self.resource_version}
         return {name: value for name, value in both.items() if value}
 
     def into(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body with the guard in its metadata."""
+        """Returns the body with the guard in its metadata."""
         return (
             {**body, "metadata": {**body.get("metadata", {}), **self.fields()}}
             if self.fields()
@@ -40,8 +40,8 @@ class Guard:
         )
 
     def before(self, operations: Sequence[Operation]) -> list[Operation]:
-        """The steps with the guard in front. Not `test` steps: a failed one is answered as an invalid
-        request, which cannot be told from a mistake of ours.
+        """Returns the operations with the guard in front. Not as `test` operations: servers report a failed
+        one as an invalid request, which looks the same as a mistake of ours.
         """
         guard = [
             {"op": "replace", "path": pointer("metadata", name), "value": value}
@@ -51,5 +51,5 @@ class Guard:
 
 
 def pointer(*keys: str) -> str:
-    """A JSON pointer (RFC 6901): `pointer("metadata", "annotations", "a/b")`."""
+    """Makes a JSON pointer (RFC 6901): `pointer("metadata", "annotations", "a/b")`."""
     return "".join("/" + key.replace("~", "~0").replace("/", "~1") for key in keys)

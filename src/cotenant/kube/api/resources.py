@@ -23,14 +23,14 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """One answer to a list request."""
+    """One page of a list."""
 
     metadata: ListMeta = ListMeta()
     items: list[T] | None = None
 
 
 class WatchLine(msgspec.Struct, Generic[T], frozen=True):
-    """One line of a watch that tells of an object."""
+    """One line of a watch that reports a change of an object."""
 
     type: str
     object: T
@@ -47,7 +47,7 @@ class Resource(Generic[T]):
     version: str = "v1"
     namespaced: bool = True
     keep: Callable[[T], T] | None = None
-    """What is kept of an object, one by one as they are read: whoever writes them may write a lot."""
+    """Reduces each object as it is read: objects may carry a lot of data that we do not use."""
 
     def read_as(self, model: type[M]) -> Resource[M]:
         """Returns the same kind, with objects read as another type."""
@@ -63,7 +63,9 @@ class Resource(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """Names are checked, not only quoted: an empty one would address the whole collection."""
+        """Returns the path of an object, or of the collection without `name`. Names are checked, not only
+        quoted: an empty name would address the whole collection.
+        """
         parts = ["", "apis", self.group, self.version] if self.group else ["", "api", self.version]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", _segment(namespace, "namespace")]
@@ -116,7 +118,7 @@ def decode(decoder: msgspec.json.Decoder[T], body: bytes | msgspec.Raw, what: st
 
 def _segment(text: str, what: str) -> str:
     if not text or text in {".", ".."} or "/" in text or "%" in text:
-        raise ValueError(f"{text!r} is no {what} of Kubernetes")
+        raise ValueError(f"{text!r} is not a valid {what} of Kubernetes")
     return quote(text, safe="")
 
 

@@ -1,4 +1,4 @@
-"""The text of a watch, line by line, as typed events."""
+"""Parses the stream of a watch into typed events."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOO
 @dataclass(frozen=True)
 class WatchEvent(Generic[T]):
     kind: str
-    """ADDED, MODIFIED, DELETED, or BOOKMARK, which only says how far the server has looked."""
+    """ADDED, MODIFIED, DELETED, or BOOKMARK, which only reports the version that the server has reached."""
     object: T | None
     resource_version: str
-    """A watch from here continues after this event."""
+    """A watch from this version continues after this event."""
 
 
 class _Line(msgspec.Struct):
@@ -38,16 +38,16 @@ class _OnlyVersion(msgspec.Struct):
     metadata: _Version = _Version()
 
 
-_OF_OBJECTS = tuple(f'{{"type":"{kind}",'.encode() for kind in (ADDED, MODIFIED, DELETED))
-"""How nearly every line begins; it is read at once."""
+_OBJECT_PREFIXES = tuple(f'{{"type":"{kind}",'.encode() for kind in (ADDED, MODIFIED, DELETED))
+"""How nearly every line begins; such a line is decoded in one pass."""
 _LINE = msgspec.json.Decoder(_Line)
 _VERSION = msgspec.json.Decoder(_OnlyVersion)
 _STATUS = msgspec.json.Decoder(Status)
 
 
 async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Whole lines only: what a broken connection left unfinished is sent again to whoever continues from the
-    last whole one.
+    """Yields complete lines only. A line that a broken connection has cut is sent again by the next watch,
+    which continues after the last complete one.
     """
     parts: list[bytes] = []
     async for piece in pieces:
@@ -64,20 +64,20 @@ async def lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def events(
     asked: str, resource: Resource[T], pieces: AsyncIterator[bytes]
 ) -> AsyncGenerator[WatchEvent[T], None]:
-    """An ERROR of the stream is raised as the error it is: Gone, if the place to continue from is too old."""
+    """Yields the events of a watch. Raises an ERROR event as its own type: Gone if the version is too old."""
     async for line in lines(pieces):
-        if line.startswith(_OF_OBJECTS):
+        if line.startswith(_OBJECT_PREFIXES):
             event = resource.decode_event(line)
             version = event.object.metadata.resource_version
             if not version:
                 raise Undecodable(f"{asked}: {Undecodable.said}: {event.type} without resourceVersion")
             yield WatchEvent(event.type, event.object, version)
         else:
-            yield _unusual(asked, resource, line)
+            yield _decode_other(asked, resource, line)
 
 
-def _unusual(asked: str, resource: Resource[T], line: bytes) -> WatchEvent[T]:
-    """Whatever else there is, and events that another than Kubernetes' own server wrote in its own way."""
+def _decode_other(asked: str, resource: Resource[T], line: bytes) -> WatchEvent[T]:
+    """Decodes bookmarks and errors, and events of servers that order the JSON fields differently."""
     event = decode(_LINE, line, "watch event")
     if event.type == ERROR:
         raise failure(asked, decode(_STATUS, event.object, "watch error"))

@@ -101,7 +101,7 @@ async def test_a_rejected_credential_is_asked_for_anew_once(script, runs):
         (f"echo '{printed()}'", "printed neither a token nor a certificate"),
         (f"echo '{printed(clientKeyData=SECRET)}'", "a key without its certificate"),
         (f"echo '{printed(token=SECRET + ' ' + SECRET)}'", "status.token: not a bearer token"),
-        (f"echo {SECRET}; exit 3", "login ended with code 3"),
+        (f"echo {SECRET}; exit 3", "login exited with code 3"),
         ("printf '\\377'", "printed something that is not an ExecCredential"),
     ],
 )
@@ -126,7 +126,7 @@ async def test_a_plugin_that_hangs_is_ended(script, tmp_path):
     credentials = script(f"echo $$ > {tmp_path}/pid; exec sleep 60")
     credentials.longest = 0.5
     began = time.monotonic()
-    with pytest.raises(NoCredential, match="has not ended after 0 s"):
+    with pytest.raises(NoCredential, match="has not finished after 0 s"):
         await credentials.current()
     assert time.monotonic() - began < 5
     with pytest.raises(ProcessLookupError):
@@ -134,6 +134,6 @@ async def test_a_plugin_that_hangs_is_ended(script, tmp_path):
 
 
 async def test_a_plugin_that_needs_a_person_is_not_started_without_one(script, tmp_path):
-    with pytest.raises(NoCredential, match="must talk to a person, and there is no terminal"):
+    with pytest.raises(NoCredential, match="needs a terminal, and there is none"):
         await script(f"echo '{printed(token='t')}'", interactive="Always").current()
     assert not (tmp_path / "runs").exists()

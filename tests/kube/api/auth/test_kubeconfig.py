@@ -134,7 +134,7 @@ def test_files_are_merged_and_the_first_wins_entry_by_entry(write, tmp_path):
 def test_without_kubeconfig_the_home_folder_and_then_the_pod_itself(tmp_path, monkeypatch):
     (tmp_path / ".kube").mkdir()
     with pytest.raises(
-        BadKubeconfig, match=r"no cluster: nothing in .*\.kube/config, and this is no pod: set KUBECONFIG"
+        BadKubeconfig, match=r"no cluster: nothing in .*\.kube/config, and this is not a pod: set KUBECONFIG"
     ):
         kubeconfig.find({"HOME": str(tmp_path)})
     (tmp_path / ".kube" / "config").write_text(config())
@@ -225,7 +225,7 @@ V1 = "apiVersion: client.authentication.k8s.io/v1"
         (config(f"client-key-data: '!{SECRET}'"), r"users\[u\].user.client-key-data: not base64"),
         (config("client-certificate: a"), r"users\[u\].user.client-key: missing"),
         (config("client-key: a"), r"users\[u\].user.client-certificate: missing"),
-        (config(f"username: me, password: {SECRET}"), r"users\[u\].user.username: API servers take no passwords"),
+        (config(f"username: me, password: {SECRET}"), r"users\[u\].user.username: API servers no longer accept passwords"),
         (config("auth-provider: {name: gcp}"), r"users\[u\].user.auth-provider: removed from Kubernetes: use exec"),
         (config("as-groups: [x]"), r"users\[u\].user.as: missing"),
         (config("exec: {command: x}"), r"users\[u\].user.exec.apiVersion: '' is not one of client.auth"),

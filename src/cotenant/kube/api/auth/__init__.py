@@ -1,1 +1,1 @@
-"""Finds an API server and proves who we are: kubeconfig, in-cluster, exec plugins, TLS."""
+"""Finds an API server and authenticates to it: kubeconfig, in-cluster, exec plugins, proxies, TLS."""

@@ -1,4 +1,4 @@
-"""How to reach one cluster, and as whom: from a kubeconfig, or from inside a pod."""
+"""Describes how to reach one cluster and as which user; reads it from inside a pod."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True)
 class Access:
-    """Everything that a connection needs to know."""
+    """Address, credentials and TLS settings of one API server."""
 
     server: str
     """`https://host:port`, without a trailing slash."""
     credentials: Credentials = field(default_factory=StoredCredentials, repr=False)
     authority: CredentialFile | None = None
-    """Certificates that vouch for the server; None for the system's."""
+    """PEM certificates that verify the server; None for the system's."""
     verify: bool = True
     server_name: str = ""
     """The name the server's certificate must have, if it is not the host of `server`."""
@@ -35,7 +35,7 @@ class Access:
 
 
 def checked_server(server: str, field: str) -> str:
-    """The address without a trailing slash; one with a password in it would end up in messages."""
+    """Checks the server's URL and removes a trailing slash. One with a password would end up in messages."""
     try:
         parts = urlsplit(server)
         port = parts.port
@@ -55,7 +55,7 @@ def checked_server(server: str, field: str) -> str:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Access | None:
-    """As the pod's service account; None outside a pod."""
+    """Returns access as the pod's service account; None outside a pod."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     token = folder / "token"
     if not host or not port or not token.exists():

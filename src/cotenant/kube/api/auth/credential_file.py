@@ -1,7 +1,7 @@
-"""Certificates, keys and tokens, wherever they are kept.
+"""Reads certificates, keys and tokens from files that are rotated.
 
-Files are read again and again: tokens of service accounts live for an hour, kubelet certificates for
-months, and a process that read them once at its start would be locked out.
+Files are read again every few seconds: a service account's token lives for an hour, a kubelet's certificate
+for months, and a process that reads them only at its start would lose access.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from cotenant.kube.api.errors import NoCredential
 
 READ_AGAIN = 10.0
-"""Seconds after which a file is looked at again."""
+"""Seconds after which a file is read again."""
 
 
 @dataclass
 class CredentialFile:
-    """Bytes given in place, or a file's; `what` is what an error calls them: `kubeconfig: users[0].token`."""
+    """Inline bytes, or the content of a file. `what` names it in errors: `kubeconfig: users[0].token`."""
 
     what: str
     data: bytes = field(default=b"", repr=False)
@@ -39,7 +39,7 @@ class CredentialFile:
             if not self.data:
                 raise NoCredential(f"{self.what}: {self.path} cannot be read: {error.strerror}") from None
             data = b""
-        if data.strip():  # in the middle of a rotation the last content is the best there is
+        if data.strip():  # in the middle of a rotation the last content is kept
             self.data = data
         elif not self.data:
             raise NoCredential(f"{self.what}: {self.path} is empty")
@@ -47,5 +47,5 @@ class CredentialFile:
         return self.data
 
     def forget(self) -> None:
-        """The next read looks at the file even if it was read a moment ago."""
+        """Makes the next `read` read the file, however recent the last one was."""
         self._read_at = -READ_AGAIN

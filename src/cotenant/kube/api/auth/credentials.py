@@ -1,4 +1,4 @@
-"""Who we are to the API server."""
+"""Credentials for the API server: a bearer token, or a client certificate with its key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN = re.compile(rb"[\x21-\x7e]+")
 
 @dataclass(frozen=True)
 class Credential:
-    """What is shown to the server now; nothing of it is ever printed."""
+    """The credential to use now. Nothing of it is ever printed."""
 
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
@@ -22,17 +22,17 @@ class Credential:
 
 
 class Credentials(Protocol):
-    """Where the credential comes from."""
+    """A source of credentials, which may change."""
 
     async def current(self) -> Credential: ...
 
     def rejected(self, credential: Credential) -> None:
-        """The server did not accept it (401): do not hand it out again if there may be another."""
+        """Reports that the server rejected it (401): `current` must return another, if there is one."""
 
 
 @dataclass
 class StoredCredentials:
-    """A token or a certificate with its key, in place or in files; all absent means anonymous."""
+    """A token, or a certificate with its key, inline or in files. Without any, requests are anonymous."""
 
     token: CredentialFile | None = None
     certificate: CredentialFile | None = None
@@ -46,13 +46,13 @@ class StoredCredentials:
         )
 
     def rejected(self, credential: Credential) -> None:  # noqa: ARG002
-        for material in (self.token, self.certificate, self.key):
-            if material is not None:
-                material.forget()
+        for file in (self.token, self.certificate, self.key):
+            if file is not None:
+                file.forget()
 
 
 def clean_token(data: bytes, field: str) -> str:
-    """A token that can stand in a header; its content is in no message."""
+    """Checks that a token can be sent in a header. Its content is never in a message."""
     token = data.strip()
     if not _TOKEN.fullmatch(token):
         raise NoCredential(

@@ -1,7 +1,7 @@
-"""Credential plugins: programs that a kubeconfig names and that print a credential that soon expires.
+"""Runs exec credential plugins: programs named in a kubeconfig that print a short-lived credential.
 
-The contract is client.authentication.k8s.io, v1 and v1beta1. What the plugin prints is in no message; what it
-says on standard error goes to ours, since it may ask a person to log in.
+The API is client.authentication.k8s.io, v1 and v1beta1. The plugin's output is never in a message. Its
+standard error goes to ours, since it may ask a person to log in.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from cotenant.kube.api.errors import NoCredential
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 NEVER, IF_AVAILABLE, ALWAYS = MODES = ("Never", "IfAvailable", "Always")
 EARLY = 10.0
-"""Seconds before its end at which a credential is replaced: a request must not meet its end on the way."""
+"""Seconds before its expiry at which a credential is replaced: it must not expire during a request."""
 LONGEST = 60.0
-"""Seconds given to a plugin that nobody is asked by."""
+"""Seconds that a plugin may take without a terminal."""
 
 
 @dataclass(frozen=True)
 class ExecPlugin:
-    """What the kubeconfig says about it."""
+    """The plugin as the kubeconfig describes it."""
 
     where: str
     """`<file>: users[name].user.exec`, for messages."""
@@ -43,7 +43,7 @@ class ExecPlugin:
     interactive: str = IF_AVAILABLE
     install_hint: str = ""
     cluster: Mapping[str, Any] | None = None
-    """Told to the plugin if it asked to know the cluster."""
+    """Passed to the plugin if the kubeconfig sets provideClusterInfo."""
 
 
 class _PluginStatus(msgspec.Struct, rename="camel"):
@@ -61,8 +61,8 @@ class _Printed(msgspec.Struct, rename="camel"):
 
 @dataclass
 class ExecCredentials:
-    """Runs the plugin when there is no credential, when it expires, and when the server rejects it; once at a
-    time, however many requests wait for it.
+    """Runs the plugin when there is no credential, when it expires, and when the server rejects it. Requests
+    that wait for a credential share one run.
     """
 
     plugin: ExecPlugin
@@ -88,9 +88,7 @@ class ExecCredentials:
         plugin = self.plugin
         person = plugin.interactive != NEVER and self.terminal()
         if plugin.interactive == ALWAYS and not person:
-            raise NoCredential(
-                f"{plugin.where}: {plugin.command} must talk to a person, and there is no terminal"
-            )
+            raise NoCredential(f"{plugin.where}: {plugin.command} needs a terminal, and there is none")
         environ = {**self.environ, **plugin.env, "KUBERNETES_EXEC_INFO": _asked(plugin, interactive=person)}
         try:
             process = await asyncio.create_subprocess_exec(
@@ -106,7 +104,7 @@ class ExecCredentials:
                 printed, _ = await process.communicate()
         except TimeoutError:
             raise NoCredential(
-                f"{plugin.where}: {plugin.command} has not ended after {self.longest:.0f} s"
+                f"{plugin.where}: {plugin.command} has not finished after {self.longest:.0f} s"
             ) from None
         finally:
             if process.returncode is None:
@@ -114,7 +112,7 @@ class ExecCredentials:
                     process.kill()
                 await process.wait()
         if process.returncode != 0:
-            raise NoCredential(f"{plugin.where}: {plugin.command} ended with code {process.returncode}")
+            raise NoCredential(f"{plugin.where}: {plugin.command} exited with code {process.returncode}")
         return printed
 
 
@@ -127,14 +125,14 @@ def _asked(plugin: ExecPlugin, *, interactive: bool) -> str:
 
 
 def credential(plugin: ExecPlugin, printed: bytes) -> tuple[Credential, float | None]:
-    """The credential and the time of its end (seconds of the Unix epoch), None if it does not end."""
+    """Parses the credential and its expiry, in seconds of the Unix epoch; None if it does not expire."""
     problem = ""
     try:
         read = msgspec.json.decode(printed, type=_Printed)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         where = f" ({error})" if isinstance(error, msgspec.ValidationError) else ""
         problem = f"printed something that is not an ExecCredential{where}"
-    # Raised here, not above: the error of the decoder knows the text, and a logger may show its fields.
+    # Raised here, not above: the decoder's error holds the output, and a logger may show its fields.
     if problem:
         raise NoCredential(f"{plugin.where}: {plugin.command} {problem}")
     status = read.status

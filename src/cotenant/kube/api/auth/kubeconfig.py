@@ -1,7 +1,7 @@
-"""Kubeconfig files, read as kubectl reads them.
+"""Reads kubeconfig files as kubectl does.
 
-Several files are merged: of each named cluster, user and context, and of the current context, the first file
-that has it wins, entry by entry. Relative paths are relative to the file that they stand in.
+Several files are merged: for each named cluster, user and context, and for the current context, the first
+file that has it wins. Relative paths are relative to the file that contains them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 
 @dataclass(frozen=True)
 class _Entry(Generic[E]):
-    """One named thing, and where it stands."""
+    """A named entry, with its file and field for messages."""
 
     path: Path
     field: str
@@ -38,8 +38,8 @@ class _Entry(Generic[E]):
     def at(self, name: str) -> str:
         return f"{self.path}: {self.field}.{name}"
 
-    def material(self, name: str, data: str, file: str) -> CredentialFile | None:
-        """Content in place wins over a file, as with kubectl."""
+    def credential_file(self, name: str, data: str, file: str) -> CredentialFile | None:
+        """Inline content wins over a file, as with kubectl."""
         if data:
             return CredentialFile(self.at(f"{name}-data"), data=_base64(data, self.at(f"{name}-data")))
         if file:
@@ -49,7 +49,7 @@ class _Entry(Generic[E]):
 
 @dataclass
 class Kubeconfig:
-    """All files together."""
+    """All kubeconfig files, merged."""
 
     current: str = ""
     clusters: dict[str, _Entry[Cluster]] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Kubeconfig:
             if entry.value.user not in self.users:
                 raise BadKubeconfig(f"{entry.at('user')}: no user {entry.value.user!r} in {files}")
             user = self.users[entry.value.user]
-        authority = cluster.material(
+        authority = cluster.credential_file(
             "certificate-authority",
             cluster.value.certificate_authority_data,
             cluster.value.certificate_authority,
@@ -105,7 +105,7 @@ class Kubeconfig:
 
 
 def read(paths: Sequence[Path]) -> Kubeconfig:
-    """Files that are not there are passed over, as kubectl does."""
+    """Reads and merges the files. Missing files are skipped, as kubectl does."""
     merged = Kubeconfig()
     for path in paths:
         try:
@@ -119,8 +119,8 @@ def read(paths: Sequence[Path]) -> Kubeconfig:
 
 
 def find(environ: Mapping[str, str] = os.environ, *, path: Path | None = None, context: str = "") -> Access:
-    """As kubectl: the file that was asked for, else the files of KUBECONFIG, else ~/.kube/config, else the
-    pod's own service account.
+    """Finds the cluster as kubectl does: in `path`, else in the files of KUBECONFIG, else in ~/.kube/config,
+    else as the pod's own service account.
     """
     if path is not None:
         if not path.exists():
@@ -134,7 +134,7 @@ def find(environ: Mapping[str, str] = os.environ, *, path: Path | None = None, c
     access = in_cluster(environ)
     if access is None:
         looked = ", ".join(map(str, paths))
-        raise BadKubeconfig(f"no cluster: nothing in {looked}, and this is no pod: set KUBECONFIG")
+        raise BadKubeconfig(f"no cluster: nothing in {looked}, and this is not a pod: set KUBECONFIG")
     return access
 
 
@@ -172,10 +172,12 @@ def _credentials(
         raise BadKubeconfig(f"{user.at('auth-provider')}: removed from Kubernetes: use exec")
     if value.username or value.password:
         raise BadKubeconfig(
-            f"{user.at('username')}: API servers take no passwords any more: use a token or exec"
+            f"{user.at('username')}: API servers no longer accept passwords: use a token or exec"
         )
-    certificate = user.material("client-certificate", value.client_certificate_data, value.client_certificate)
-    key = user.material("client-key", value.client_key_data, value.client_key)
+    certificate = user.credential_file(
+        "client-certificate", value.client_certificate_data, value.client_certificate
+    )
+    key = user.credential_file("client-key", value.client_key_data, value.client_key)
     if (certificate is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
         raise BadKubeconfig(f"{user.at(missing)}: missing: a certificate and its key go together")
@@ -201,9 +203,9 @@ def _plugin(user: _Entry[User], exec: Exec, cluster: Cluster, authority: Credent
     mode = exec.interactive_mode or (IF_AVAILABLE if exec.api_version == VERSIONS[1] else "")
     if mode not in MODES:
         raise BadKubeconfig(f"{user.at('exec.interactiveMode')}: {mode!r} is not one of {', '.join(MODES)}")
-    told = None
+    cluster_info = None
     if exec.provide_cluster_info:
-        told = {
+        cluster_info = {
             "server": cluster.server,
             "tls-server-name": cluster.tls_server_name,
             "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
@@ -213,7 +215,7 @@ def _plugin(user: _Entry[User], exec: Exec, cluster: Cluster, authority: Credent
             else base64.b64encode(authority.read()).decode(),
             "config": next((e.extension for e in cluster.extensions if e.name == EXEC_EXTENSION), None),
         }
-        told = {key: content for key, content in told.items() if content}
+        cluster_info = {key: content for key, content in cluster_info.items() if content}
     # A bare name is looked up in PATH; anything with a slash is relative to the file.
     command = str(user.path.absolute().parent / exec.command) if "/" in exec.command else exec.command
     return ExecPlugin(
@@ -224,7 +226,7 @@ def _plugin(user: _Entry[User], exec: Exec, cluster: Cluster, authority: Credent
         version=exec.api_version,
         interactive=mode,
         install_hint=exec.install_hint,
-        cluster=told,
+        cluster=cluster_info,
     )
 
 

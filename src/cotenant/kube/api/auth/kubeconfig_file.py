@@ -1,4 +1,4 @@
-"""The fields of a kubeconfig file that matter to us, with the names that the file gives them."""
+"""Parses a kubeconfig file: the fields that we use, by their names in the file."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class File(msgspec.Struct, rename="kebab"):
 
 
 def parse(path: Path, data: bytes) -> File:
-    """Errors say where, never what: the text around a mistake may be a token."""
+    """Parses a file. An error says where the mistake is, never the text: it may be a token."""
     problem = ""
     try:
         return msgspec.convert(_without_nulls(msgspec.yaml.decode(data)) or {}, File)
@@ -99,7 +99,7 @@ def parse(path: Path, data: bytes) -> File:
 
 
 def _without_nulls(value: Any) -> Any:
-    """A field that is set to nothing is as good as absent; kubectl itself writes such files."""
+    """Removes fields that are null: they count as absent, and kubectl itself writes such files."""
     if isinstance(value, dict):
         return {key: _without_nulls(content) for key, content in value.items() if content is not None}
     if isinstance(value, list):
