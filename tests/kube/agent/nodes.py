@@ -1,5 +1,8 @@
 """Pods with grants, cards and slots, as tests of the agent need them."""
 
+import msgspec
+from kube.fakeapi import FakeApi
+
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
@@ -8,9 +11,8 @@ from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.slots import limits_of
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.slots.owner import SlotOwner
-from cotenant.kube.api.errors import NotFound
-from cotenant.kube.api.objects import Container, Generic, Meta, Pod, PodSpec, PodStatus
-from cotenant.kube.api.resources import PODS
+from cotenant.kube.api.objects import Container, Meta, Pod, PodSpec, PodStatus
+from cotenant.kube.api.resources import NAMESPACES, PODS
 
 GIB = 2**30
 NODE = "n1"
@@ -47,25 +49,14 @@ def pod(
     )
 
 
-class Api:
-    """What the API server would say."""
-
-    def __init__(self, *pods: Pod, labels=None) -> None:
-        self.pods = {(each.metadata.namespace, each.metadata.name): each for each in pods}
-        self.labels = labels or {}
-        self.fails: Exception | None = None
-        self.asked = []
-
-    async def get(self, resource, name, namespace=None, *, within=None):
-        self.asked.append((resource.plural, name))
-        if self.fails:
-            raise self.fails
-        if resource is not PODS:
-            return Generic(Meta(name=name, labels=self.labels))
-        try:
-            return self.pods[namespace, name]
-        except KeyError:
-            raise NotFound(f"get pods {namespace}/{name}: not found") from None
+def api_with(*pods: Pod, labels=None) -> FakeApi:
+    """An API server with these pods; `labels` are those of their namespaces."""
+    api = FakeApi()
+    for namespace in {"default", *(each.metadata.namespace for each in pods)}:
+        api.put(NAMESPACES, {"metadata": {"name": namespace, "labels": labels or {}}})
+    for each in pods:
+        api.put(PODS, msgspec.to_builtins(each), each.metadata.namespace)
+    return api
 
 
 def shimmed(root) -> NodeSlots:

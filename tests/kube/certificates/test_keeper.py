@@ -44,8 +44,8 @@ def test_the_first_makes_the_secret_and_the_next_one_uses_it() -> None:
     assert (one.trouble, two.trouble) == (None, None)
     assert served(one) == served(two)
     assert one.ca_bundle == two.ca_bundle == shelf.bundle
-    assert shelf.writes.count("secrets") == 1
-    assert set(shelf.objects[SECRET]["data"]) == {
+    assert shelf.written("secrets") == 1
+    assert set(shelf.secret["data"]) == {
         *("ca.crt", "ca.key", "tls.crt", "tls.key", "scheduler.crt", "scheduler.key", "bundle.crt")
     }
 
@@ -84,7 +84,7 @@ def test_of_many_that_race_one_wins_and_all_serve_the_same(seed: int) -> None:
         assert {each.trouble for each in keepers} == {None}
         assert len({serving(each) for each in keepers}) == 1
         assert {each.ca_bundle for each in keepers} == {shelf.bundle}
-    assert shelf.writes.count("secrets") == 7
+    assert shelf.written("secrets") == 7
 
 
 def test_it_makes_no_second_secret_where_one_appears_meanwhile() -> None:
@@ -106,28 +106,28 @@ def test_it_makes_no_second_secret_where_one_appears_meanwhile() -> None:
 
     run(both())
     assert serving(one) == serving(two)
-    assert shelf.writes.count("secrets") == 1
+    assert shelf.written("secrets") == 1
 
 
 def test_only_the_bundle_is_touched_in_the_configuration_and_a_reset_is_mended() -> None:
     shelf = Shelf()
     shelf.install()
-    shelf.objects[NAME]["webhooks"].append(
+    shelf.configuration["webhooks"].append(
         {
             "name": "second.cotenant.dev",
             "clientConfig": {"caBundle": "bm9uZQ==", "url": "https://x"},
             "more": 1,
         }
     )
-    before = copy.deepcopy(shelf.objects[NAME])
+    before = copy.deepcopy(shelf.configuration)
     one = keeper(shelf)
     for wrong in ("", "Z2FyYmFnZQ==", None):
-        for webhook in shelf.objects[NAME]["webhooks"]:
+        for webhook in shelf.configuration["webhooks"]:
             webhook["clientConfig"].pop("caBundle", None)
             if wrong is not None:
                 webhook["clientConfig"]["caBundle"] = wrong
         run(one.reconcile())
-        for now, then in zip(shelf.objects[NAME]["webhooks"], before["webhooks"], strict=True):
+        for now, then in zip(shelf.configuration["webhooks"], before["webhooks"], strict=True):
             assert base64.b64decode(now["clientConfig"]["caBundle"]) == one.ca_bundle
             now, then = copy.deepcopy(now), copy.deepcopy(then)
             now["clientConfig"].pop("caBundle")
@@ -170,8 +170,8 @@ def test_an_api_server_that_hears_late_always_trusts_what_is_served(seed: int) -
             seen.update(serving(each) for each in keepers)
             bundles.add(before)
             if random.random() < 0.02:
-                shelf.objects[SECRET]["data"].pop(random.choice(losses), None)
-                shelf.put(SECRETS, shelf.objects[SECRET])
+                shelf.secret["data"].pop(random.choice(losses), None)
+                shelf.put(SECRETS, shelf.secret, "gpus")
 
     run(live())
     assert len(seen) > 15
@@ -205,7 +205,7 @@ def test_who_may_not_touch_the_configuration_still_serves_but_nothing_that_is_no
     one = keeper(shelf, clock)
     run(one.reconcile())
     shelf.fails = {f"{verb} {MUTATING_WEBHOOK_CONFIGURATIONS.plural}": Forbidden("not allowed")}
-    shelf.objects[SECRET]["data"].clear()  # all is made anew, by an authority that nobody knows
+    shelf.secret["data"].clear()  # all is made anew, by an authority that nobody knows
     clock.seconds = 100.0
     run(one.reconcile())
     assert isinstance(one.trouble, Forbidden)
@@ -234,13 +234,13 @@ def test_a_secret_that_is_deleted_ends_the_trust_in_what_it_held() -> None:
     shelf.install()
     one = keeper(shelf)
     run(one.reconcile())
-    leaked = from_data(shelf.objects.pop(SECRET)["data"])
+    leaked = from_data(shelf.remove(SECRETS, SECRET, "gpus")["data"])
     run(one.reconcile())
     assert one.trouble is None
     assert leaked.authority.certificate not in shelf.bundle
     served(one, shelf.bundle)
     context = one.server_context(client_certificates=True)
-    fresh = from_data(shelf.objects[SECRET]["data"])
+    fresh = from_data(shelf.secret["data"])
     shake(context, tls_client(one.ca_bundle, fresh.scheduler), NAME_OF_SERVICE)
     with pytest.raises(ssl.SSLError):
         shake(context, tls_client(one.ca_bundle, leaked.scheduler), NAME_OF_SERVICE)
@@ -265,15 +265,15 @@ def test_servers_of_different_times_write_no_more_than_once_a_step() -> None:
     pair = [keeper(shelf, past), keeper(shelf, future)]
     for number in range(10):
         run(pair[number % 2].reconcile())
-    assert shelf.writes.count("secrets") <= 10
+    assert shelf.written("secrets") <= 10
 
 
 def test_keys_of_others_in_the_secret_are_left_alone() -> None:
     shelf = Shelf()
-    shelf.put(SECRETS, {"metadata": {"name": SECRET}, "data": {"note": "bWluZQ=="}})
+    shelf.put(SECRETS, {"metadata": {"name": SECRET}, "data": {"note": "bWluZQ=="}}, "gpus")
     one = keeper(shelf)
     run(one.reconcile())
-    assert shelf.objects[SECRET]["data"]["note"] == "bWluZQ=="
+    assert shelf.secret["data"]["note"] == "bWluZQ=="
     assert one.ready
 
 
@@ -285,8 +285,8 @@ def test_no_log_shows_a_key(caplog: pytest.LogCaptureFixture) -> None:
     for days in (0, 61, 2500, 3100):
         clock.seconds = days * 86400.0
         run(one.reconcile())
-    secrets = {text for key, text in shelf.objects[SECRET]["data"].items() if key.endswith(".key")}
-    told = " ".join([*caplog.messages, repr(one), repr(shelf._read(SECRETS, SECRET))])
+    secrets = {text for key, text in shelf.secret["data"].items() if key.endswith(".key")}
+    told = " ".join([*caplog.messages, repr(one), repr(shelf.read(SECRETS, SECRET, "gpus"))])
     assert "created" in told
     assert "PRIVATE" not in told
     assert not any(text in told for text in secrets)

@@ -6,7 +6,7 @@ import contextlib
 import grpc
 import pytest
 import pytest_asyncio
-from kube.agent.nodes import CARDS, GIB, NODE, A, Api, make, pod
+from kube.agent.nodes import CARDS, GIB, NODE, A, api_with, make, pod
 
 from cotenant.core.grant import Share
 from cotenant.kube.agent.classic.device_plugin import DevicePlugin
@@ -33,7 +33,7 @@ async def run(kubelet, slots):
             resources = PodResources(kubelet.pod_resources)
             stack.push_async_callback(resources.close)
             starts = starts or Starting(
-                NODE, api or Api(GRANTED), resources, slots, lambda: CARDS, lambda _: 1
+                NODE, api or api_with(GRANTED), resources, slots, lambda: CARDS, lambda _: 1
             )
             plugin = DevicePlugin(kubelet.folder, slots, starts, simulation, **more)
             await plugin.offer(count)
@@ -172,7 +172,7 @@ async def test_a_container_that_may_start_finds_its_limits(run, kubelet, slots):
 
 async def test_a_refusal_reaches_the_kubelet_in_words(run, kubelet):
     kubelet.holders = [("default", "web", "main", ["slot-0001"])]
-    await run(Api(pod("web")))
+    await run(api_with(pod("web")))
     async with kubelet.plugin() as asked:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await asked.pre_start("slot-0001")
@@ -209,7 +209,7 @@ async def test_a_start_that_takes_too_long_ends_in_words(run, kubelet):
 async def test_forty_containers_start_at_once(run, kubelet, slots):
     pods = [pod(f"p{n}", ("main", Share(A, 2**20)), uid=f"u-{n}") for n in range(40)]
     kubelet.holders = [("default", f"p{n}", "main", [f"slot-{n:04d}"]) for n in range(40)]
-    await run(Api(*pods), count=40)
+    await run(api_with(*pods), count=40)
     async with kubelet.plugin() as asked:
         await asyncio.gather(*(asked.pre_start(f"slot-{n:04d}") for n in range(40)))
     assert {slot.key: slot.limits.owner for slot in slots.read()} == {

@@ -7,7 +7,8 @@ import sys
 import time
 
 import pytest
-from kube.agent.nodes import GIB, A, Api, B, make, pod, shimmed
+from kube.agent.nodes import GIB, A, B, api_with, make, pod, shimmed
+from kube.fakeapi import after
 
 from cotenant.core.grant import Share
 from cotenant.hardware import slots as files
@@ -151,24 +152,24 @@ async def test_the_slot_of_a_pod_that_is_gone_is_removed(slots):
     make(slots, "slot-0000", FOUR)
     living = make(slots, "slot-0001", FOUR, uid="u-2", name="other")
     record = Record(slot_0001=Holder("default", "other", "main"))
-    api = Api(pod("other", uid="u-2"))
+    api = api_with(pod("other", uid="u-2"))
     [removed] = await Cleaning(slots, record, api).clean()
     assert removed.key == "slot-0000"
     assert slots.read() == [living]
-    assert api.asked == [("pods", "web")], "what the kubelet lists is not asked for"
+    assert api.calls == [("get", "pods", "web")], "what the kubelet lists is not asked for"
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("now", [pod(phase="Succeeded"), pod(phase="Failed"), pod(uid="u-9")])
 async def test_the_slot_of_a_pod_that_has_ended_or_was_made_anew_is_removed(slots, now):
     make(slots, "slot-0000", FOUR)
-    assert await Cleaning(slots, Record(), Api(now)).clean()
+    assert await Cleaning(slots, Record(), api_with(now)).clean()
 
 
 @pytest.mark.asyncio
 async def test_a_kubelet_that_lists_nothing_yet_ends_no_slot(slots):
     make(slots, "slot-0000", FOUR)
-    assert await Cleaning(slots, Record(), Api(pod())).clean() == []
+    assert await Cleaning(slots, Record(), api_with(pod())).clean() == []
     assert slots.read()
 
 
@@ -176,26 +177,23 @@ async def test_a_kubelet_that_lists_nothing_yet_ends_no_slot(slots):
 async def test_a_slot_that_is_lived_in_or_cannot_be_asked_about_stays(slots):
     made = make(slots, "slot-0000", FOUR)
     held = files.hold(made.folder)
-    assert await Cleaning(slots, Record(), Api()).clean() == []
+    assert await Cleaning(slots, Record(), api_with()).clean() == []
     os.close(held)
-    down = Api()
-    down.fails = Unreachable("no answer")
+    down = api_with()
+    down.fails["get"] = Unreachable("no answer")
     assert await Cleaning(slots, Record(), down).clean() == []
     silent = Record()
     silent.fails = PodResourcesUnavailable("no socket")
     with pytest.raises(PodResourcesUnavailable):
-        await Cleaning(slots, silent, Api()).clean()
-    assert await Cleaning(slots, Record(), Api()).clean() == [made]
+        await Cleaning(slots, silent, api_with()).clean()
+    assert await Cleaning(slots, Record(), api_with()).clean() == [made]
 
 
 @pytest.mark.asyncio
 async def test_a_slot_that_was_taken_anew_while_it_was_asked_about_stays(slots):
     make(slots, "slot-0000", FOUR)
 
-    class Slow(Api):
-        async def get(self, *asked, **more):
-            make(slots, "slot-0000", FOUR, uid="u-2", name="next")
-            return await super().get(*asked, **more)
-
-    assert await Cleaning(slots, Record(), Slow()).clean() == []
+    api = api_with()
+    api.fates["get"] = [after(lambda _: make(slots, "slot-0000", FOUR, uid="u-2", name="next"))]
+    assert await Cleaning(slots, Record(), api).clean() == []
     assert [slot.owner.uid for slot in slots.read()] == ["u-2"]

@@ -5,7 +5,7 @@ import os
 import time
 
 import pytest
-from kube.agent.nodes import CARDS, GIB, NODE, A, Api, B, make, pod
+from kube.agent.nodes import CARDS, GIB, NODE, A, B, api_with, make, pod
 
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.grant import Share
@@ -54,7 +54,7 @@ def on(uuid, gib, **more):
 
 
 async def test_a_container_gets_its_pods_uid_and_its_own_share(starting, slots):
-    api = Api(pod("web", ("side", on(A, 1)), ("main", on(A, 4), on(B, 2))))
+    api = api_with(pod("web", ("side", on(A, 1)), ("main", on(A, 4), on(B, 2))))
     owner = await starting(api).start("slot-0000")
     [made] = slots.read()
     assert made.owner == owner
@@ -68,14 +68,14 @@ async def test_a_container_gets_its_pods_uid_and_its_own_share(starting, slots):
 
 
 async def test_an_init_container_is_found_as_the_holder_that_follows_it(starting, slots):
-    api = Api(pod("web", ("main", on(A, 4), ("fetch", "warm"))))
+    api = api_with(pod("web", ("main", on(A, 4), ("fetch", "warm"))))
     await starting(api).start("slot-0000")
     await starting(api).start("slot-0000")
     assert [slot.owner.container for slot in slots.read()] == ["main"]
 
 
 async def test_a_restart_makes_the_slot_anew(starting, slots):
-    start = starting(Api(pod("web", ("main", on(A, 16))))).start
+    start = starting(api_with(pod("web", ("main", on(A, 16))))).start
     await start("slot-0000")
     with (slots.folder("slot-0000") / "usage").open("rb") as before:
         await start("slot-0000")
@@ -94,13 +94,13 @@ async def test_the_pod_decides_what_happens_at_a_limit_then_its_namespace_then_t
     starting, slots, own, labels, mode
 ):
     annotations = {"cotenant.dev/enforce": own} if own else {}
-    api = Api(pod("web", ("main", on(A, 4)), annotations=annotations), labels=labels)
+    api = api_with(pod("web", ("main", on(A, 4)), annotations=annotations), labels=labels)
     await starting(api, mode="warn").start("slot-0000")
     assert slots.read()[0].limits.mode == mode
 
 
 async def test_a_mode_that_is_none_is_told_with_its_place(starting):
-    api = Api(pod("web", ("main", on(A, 4))), labels={"cotenant.dev/enforce": "maybe"})
+    api = api_with(pod("web", ("main", on(A, 4))), labels={"cotenant.dev/enforce": "maybe"})
     with pytest.raises(
         BadInput, match=r"namespace default: label cotenant.dev/enforce: 'maybe'.*observe, warn"
     ):
@@ -130,7 +130,7 @@ FORGED = pod("web", GRANTED, uid="u-other").metadata.annotations["cotenant.dev/g
 )
 async def test_without_a_grant_of_its_own_nothing_starts(starting, slots, there, said):
     with pytest.raises((StartRefused, GrantUnreadable), match=said):
-        await starting(Api(*([there] if there else []))).start("slot-0000")
+        await starting(api_with(*([there] if there else []))).start("slot-0000")
     assert slots.read() == []
 
 
@@ -145,13 +145,13 @@ async def test_without_a_grant_of_its_own_nothing_starts(starting, slots, there,
 )
 async def test_without_one_holder_by_the_kubelets_record_nothing_starts(starting, slots, holders, said):
     with pytest.raises(StartRefused, match=said):
-        await starting(Api(pod("web", GRANTED)), Record(holders)).start("slot-0000")
+        await starting(api_with(pod("web", GRANTED)), Record(holders)).start("slot-0000")
     assert slots.read() == []
 
 
 async def test_when_the_api_server_cannot_be_asked_nothing_starts(starting, slots):
-    api = Api(pod("web", GRANTED))
-    api.fails = Unreachable("get pods default/web: no answer: refused")
+    api = api_with(pod("web", GRANTED))
+    api.fails["get"] = Unreachable("get pods default/web: no answer: refused")
     with pytest.raises(StartRefused, match="cannot be read: get pods default/web: no answer"):
         await starting(api).start("slot-0000")
     assert slots.read() == []
@@ -159,7 +159,7 @@ async def test_when_the_api_server_cannot_be_asked_nothing_starts(starting, slot
 
 async def test_room_that_was_granted_twice_is_given_once(starting, slots):
     make(slots, "slot-0001", on(A, 10), uid="u-2", name="db")
-    api = Api(pod("web", ("main", on(A, 8))), pod("db", uid="u-2"))
+    api = api_with(pod("web", ("main", on(A, 8))), pod("db", uid="u-2"))
     record = Record({"slot-0000": [("web", "main")], "slot-0001": [("db", "main")]})
     with pytest.raises(StartRefused) as refused:
         await starting(api, record).start("slot-0000")
@@ -167,7 +167,7 @@ async def test_room_that_was_granted_twice_is_given_once(starting, slots):
         f"pod default/web: 8Gi granted on GPU 0 ({A}) do not fit beside the slots there: default/db/main 10Gi; "
         "the card has 16Gi. The kubelet will try again"
     )
-    await starting(Api(pod("web", ("main", on(A, 6))), pod("db", uid="u-2")), record).start("slot-0000")
+    await starting(api_with(pod("web", ("main", on(A, 6))), pod("db", uid="u-2")), record).start("slot-0000")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_room_that_was_granted_twice_is_given_once(starting, slots):
 )
 async def test_a_whole_card_is_shared_with_nobody(starting, slots, there, asked):
     make(slots, "slot-0001", there, uid="u-2", name="db")
-    api = Api(pod("web", ("main", asked)), pod("db", uid="u-2"))
+    api = api_with(pod("web", ("main", asked)), pod("db", uid="u-2"))
     with pytest.raises(StartRefused, match="do not fit"):
         await starting(api, Record({"slot-0000": [("web", "main")], "slot-0001": [("db", "main")]})).start(
             "slot-0000"
@@ -183,7 +183,7 @@ async def test_a_whole_card_is_shared_with_nobody(starting, slots, there, asked)
 
 
 async def test_a_whole_card_may_have_been_larger_when_it_was_granted(starting, slots):
-    await starting(Api(pod("web", ("main", on(A, 17, whole=True))))).start("slot-0000")
+    await starting(api_with(pod("web", ("main", on(A, 17, whole=True))))).start("slot-0000")
     assert slots.read()
 
 
@@ -191,7 +191,7 @@ async def test_a_whole_card_may_have_been_larger_when_it_was_granted(starting, s
 async def test_the_slot_of_a_container_that_is_gone_takes_no_room(starting, slots, now):
     there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="db")
     with (there.folder / "usage").open("rb") as mapped:
-        await starting(Api(pod("web", ("main", on(A, 16))), *now)).start("slot-0000")
+        await starting(api_with(pod("web", ("main", on(A, 16))), *now)).start("slot-0000")
         mapped.seek(files._CLOSED)
         assert mapped.read(1) == b"\1", "and nobody can begin to use it any more"
     assert [slot.key for slot in slots.read()] == ["slot-0000"]
@@ -201,14 +201,14 @@ async def test_processes_that_live_take_room_whatever_is_said_of_their_pod(start
     there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="db")
     held = files.hold(there.folder)
     with pytest.raises(StartRefused, match="do not fit"):
-        await starting(Api(pod("web", ("main", on(A, 16))))).start("slot-0000")
+        await starting(api_with(pod("web", ("main", on(A, 16))))).start("slot-0000")
     os.close(held)
 
 
 async def test_a_start_waits_for_processes_that_are_about_to_leave_the_card(starting, slots):
     there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="deleted-by-force")
     held = files.hold(there.folder)
-    start = asyncio.create_task(starting(Api(pod("web", ("main", on(A, 16))))).start("slot-0000"))
+    start = asyncio.create_task(starting(api_with(pod("web", ("main", on(A, 16))))).start("slot-0000"))
     await asyncio.sleep(0.1)
     assert slots.find("slot-0000") is None
     os.close(held)
@@ -219,7 +219,7 @@ async def test_a_start_waits_for_processes_that_are_about_to_leave_the_card(star
 async def test_a_start_waits_for_the_processes_of_the_last_container(starting, slots):
     there = make(slots, "slot-0000", on(A, 4))
     held = files.hold(there.folder)
-    start = asyncio.create_task(starting(Api(pod("web", GRANTED, uid="u-2"))).start("slot-0000"))
+    start = asyncio.create_task(starting(api_with(pod("web", GRANTED, uid="u-2"))).start("slot-0000"))
     await asyncio.sleep(0.1)
     assert [slot.owner.uid for slot in slots.read()] == ["u-1"]
     os.close(held)
@@ -230,14 +230,14 @@ async def test_a_start_waits_for_the_processes_of_the_last_container(starting, s
 async def test_a_start_does_not_wait_for_ever(starting, slots):
     held = files.hold(make(slots, "slot-0000", on(A, 4)).folder)
     with pytest.raises(StartRefused, match="processes of default/web/main still use it"):
-        await starting(Api(pod("web", GRANTED, uid="u-2"))).start("slot-0000")
+        await starting(api_with(pod("web", GRANTED, uid="u-2"))).start("slot-0000")
     os.close(held)
 
 
 async def test_of_forty_that_start_at_once_exactly_those_that_fit_do(starting, slots):
     pods = [pod(f"p{n}", ("main", on(A, 1)), uid=f"u-{n}") for n in range(40)]
     record = Record({f"slot-{n:04d}": [(f"p{n}", "main")] for n in range(40)})
-    composed = starting(Api(*pods), record)
+    composed = starting(api_with(*pods), record)
     begun = time.monotonic()
     answers = await asyncio.gather(
         *(composed.start(f"slot-{n:04d}") for n in range(40)), return_exceptions=True
@@ -248,7 +248,7 @@ async def test_of_forty_that_start_at_once_exactly_those_that_fit_do(starting, s
 
 
 async def test_the_shim_is_there_before_the_slot_is(starting, slots):
-    await starting(Api(pod("web", GRANTED))).start("slot-0000")
+    await starting(api_with(pod("web", GRANTED))).start("slot-0000")
     assert (slots.root / "ld.so.preload").read_text() == "/run/cotenant/lib/libcotenant.so\n"
     assert (slots.root / "lib" / "libcotenant.so").read_bytes()[:4] == b"\x7fELF"
 
@@ -259,4 +259,4 @@ async def test_a_kubelet_that_does_not_tell_starts_nothing(starting, slots):
             raise PodResourcesUnavailable("no socket")
 
     with pytest.raises(PodResourcesUnavailable):
-        await starting(Api(pod("web", GRANTED)), Silent()).start("slot-0000")
+        await starting(api_with(pod("web", GRANTED)), Silent()).start("slot-0000")

@@ -1,8 +1,8 @@
 """The API server of a cluster that is well, and no waiting."""
 
 import pytest
+from kube.fakeapi import FakeApi
 from kube.operating.doctor.wellapi import well_api
-from kube.operating.fakeapi import FakeApi
 
 from cotenant.kube.operating.doctor import rollout
 

@@ -43,7 +43,7 @@ def test_a_write_that_is_not_allowed_is_told_and_the_rest_is_done(api, monkeypat
 
 @pytest.mark.parametrize("plural", ["pods", "nodes", "leases", "secrets", "mutatingwebhookconfigurations"])
 def test_what_may_not_be_read_is_told_and_not_called_wrong(api, plural):
-    api.forbidden.add(plural)
+    api.forbid(plural)
     assert set(found_on(api)) == {"not-looked-at"}
     assert examine(api, fix=True)
     assert api.writes == []

@@ -6,8 +6,8 @@ import asyncio
 
 import msgspec
 import yaml
+from kube.fakeapi import FakeApi
 from kube.operating.clusters import NOW
-from kube.operating.fakeapi import FakeApi
 from kube.operating.well import DATA, LEADS, POLICY, SCHEDULER, WEBHOOK, WELL, binding, leads_to, lease
 
 from cotenant.core.finding import Outcome
