@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,8 @@ from cotenant.cli.compose import output_option
 if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
     from cotenant.kube.operating.explain.explanation import Explanation
+    from cotenant.kube.operating.explain.workloads import Asked
+    from cotenant.observe.view import View
 
 _COLOURS = {"running": "green", "ended": "green", "not-gpu": "green", "refused": "red"}
 
@@ -40,23 +43,29 @@ def command(where: Where, pod: str | None, output: str) -> None:
     """  # noqa: D301 -- \b keeps the lines below it as they are
     require_libraries()
     from cotenant.kube.operating.explain import gather
+    from cotenant.kube.operating.explain.explanation import line_json
     from cotenant.kube.operating.explain.workloads import parse_asked
 
     asked = None if pod is None else parse_asked(pod)
 
-    async def work(client: Client, namespace: str) -> list[Explanation]:
-        chosen = None if where.everywhere else namespace
-        if asked is None:
-            return await gather.explain_line(client, chosen, time.time())
-        return await gather.explain(client, chosen, asked, time.time())
+    async def line(client: Client, namespace: str) -> View:
+        return await gather.explain_line(client, None if where.everywhere else namespace, time.time())
 
-    told = ask(where, work)
+    async def one(client: Client, namespace: str, asked: Asked) -> list[Explanation]:
+        return await gather.explain(client, None if where.everywhere else namespace, asked, time.time())
+
+    if asked is None:
+        view = ask(where, line)
+        if output == "json":
+            table.show_json(line_json(view))
+        else:
+            show_line(view)
+        return
+    explained = ask(where, partial(one, asked=asked))
     if output == "json":
-        table.show_json([each.to_json() for each in told])
-    elif pod is None:
-        _show_line(told)
+        table.show_json([each.to_json() for each in explained])
     else:
-        for number, each in enumerate(told):
+        for number, each in enumerate(explained):
             if number:
                 click.echo()
             _show(each)
@@ -70,18 +79,13 @@ def _show(told: Explanation) -> None:
         click.echo(line)
 
 
-def _show_line(told: list[Explanation]) -> None:
-    if not told:
+def show_line(view: View) -> None:
+    """Prints the pods in line as a table."""
+    if not view.line:
         click.echo("nobody waits for a GPU")
         return
     rows = [
-        (
-            str(each.data.get("place", "-")),
-            each.target.removeprefix("pod "),
-            table.duration(each.data.get("waited")),
-            each.reason,
-            each.sentence,
-        )
-        for each in told
+        (str(each.place), str(each), table.duration(round(each.waited_seconds)), each.code, each.reason)
+        for each in view.line
     ]
     table.show(("LINE", "POD", "WAITED", "REASON", "WHY"), rows)

@@ -165,13 +165,20 @@ class WaitingView:
     """1 is the first."""
     waited_seconds: float
     reason: str
+    """Why it waits, as a sentence."""
+    code: str = ""
+    """Stable word for the reason, for scripts: `no-room`, `held`; empty on one machine."""
     namespace: str = ""
+    """The pod's; empty on one machine."""
     user: str = ""
     command: tuple[str, ...] = ()
     pid: int | None = None
     demand: Mapping[str, Any] = field(default_factory=dict)
     held: tuple[str, ...] = ()
     """UUIDs of the GPUs that are held for it."""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +188,9 @@ class View:
     nodes: tuple[NodeView, ...]
     grants: tuple[GrantView, ...] = ()
     line: tuple[WaitingView, ...] = ()
+    """The first in line first. Only `explain` asks for it in a cluster: elsewhere it is empty there."""
+    left_out: int = 0
+    """How many more are in line that `line` does not list: of other namespaces, or too many."""
 
     @property
     def gpus(self) -> tuple[GpuView, ...]:

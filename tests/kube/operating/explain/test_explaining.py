@@ -7,11 +7,13 @@ from kube.operating.clusters import GI, NOW, card_of, node, pod
 from cotenant.dialects import names
 from cotenant.kube.operating.explain.case import Case
 from cotenant.kube.operating.explain.explaining import explain_pod
-from cotenant.kube.operating.explain.explanation import Explanation
+from cotenant.kube.operating.explain.explanation import Explanation, line_json
 from cotenant.kube.operating.explain.line_view import view_line
 from cotenant.kube.operating.explain.waiting_pod import explain_briefly
+from cotenant.kube.operating.status.snapshot import snapshot
 from cotenant.kube.pods.eligibility import Placement
 from cotenant.kube.settings import Settings
+from cotenant.observe.view import View, WaitingView
 
 REFUSED = "0/1 nodes are available: 1 no room on the GPUs."
 
@@ -289,11 +291,42 @@ def test_the_whole_line_is_told_by_one_look_with_the_same_words():
     pods = (full, *waiting)
     now = NOW.timestamp()
     view = view_line(nodes, pods, Settings(), now)
-    brief = explain_briefly([Case(each, now, nodes=nodes, pods=pods) for each in waiting], view)
-    assert [each.data["place"] for each in brief] == [1, 2, 3]
-    for each, told in zip(waiting, brief, strict=True):
-        whole = explain_pod(Case(each, now, nodes=nodes, pods=pods))
-        assert (told.reason, told.sentence) == (whole.reason, whole.sentence)
+    cases = [Case(each, now, nodes=nodes, pods=pods) for each in waiting]
+    brief = explain_briefly(cases, view, snapshot(nodes, pods).nodes)
+    assert [each.place for each in brief] == [1, 2, 3]
+    for case, told in zip(cases, brief, strict=True):
+        whole = explain_pod(case)
+        assert (told.code, told.reason) == (whole.reason, whole.sentence)
+
+
+def test_a_pod_in_line_has_the_gpus_that_are_held_for_it():
+    nodes = (node("n1", [80 * GI] * 2),)
+    first, second = pod("first", 80 * GI, age=300, waits=REFUSED), pod("second", GI, age=20, waits=REFUSED)
+    pods = (pod("a", 60 * GI, on="n1"), pod("b", 60 * GI, on="n1", cards=(1,)), first, second)
+    now = NOW.timestamp()
+    line = view_line(nodes, pods, Settings(), now)
+    cases = [Case(each, now, nodes=nodes, pods=pods) for each in (first, second)]
+    head, other = explain_briefly(cases, line, snapshot(nodes, pods).nodes)
+    assert (str(head), head.place, head.waited_seconds, head.code) == ("team/first", 1, 300, "no-room")
+    assert len(head.held) == 1
+    assert set(head.held) <= {card_of("n1", 0), card_of("n1", 1)}
+    assert other.held == ()
+
+
+def test_the_line_s_json_counts_also_the_pods_that_are_not_listed():
+    waiting = WaitingView("u", "a", 3, 41.6, "8Gi asked", code="no-room", namespace="team")
+    assert line_json(View((), line=(waiting,), left_out=2)) == [
+        {
+            "target": "pod team/a",
+            "state": "waiting",
+            "reason": "no-room",
+            "sentence": "8Gi asked",
+            "next": "",
+            "place": 3,
+            "line": 3,
+            "waited": 42,
+        }
+    ]
 
 
 def test_a_node_that_cannot_be_understood_makes_no_card_gone():

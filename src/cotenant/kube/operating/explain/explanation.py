@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cotenant.observe.view import View
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -40,3 +42,18 @@ class Explanation:
             if lines:
                 told += ["", f"  {heading}", *(f"    {line}" for line in lines)]
         return told
+
+
+def line_json(view: View) -> list[dict[str, Any]]:
+    """Writes the line as brief explanations, without next steps."""
+    length = len(view.line) + view.left_out
+    return [
+        Explanation(
+            f"pod {each}",
+            "waiting",
+            each.code,
+            each.reason,
+            data={"place": each.place, "line": length, "waited": round(each.waited_seconds)},
+        ).to_json()
+        for each in view.line
+    ]

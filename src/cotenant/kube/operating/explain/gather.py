@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from cotenant.kube.operating.installed import Installed, find_installed
 from cotenant.kube.operating.status.reading import Seen, read_all
 from cotenant.kube.pods.demand import has_ended
 from cotenant.kube.pods.eligibility import Placement
+from cotenant.observe.view import View
 
 _RAW_PODS = resources.PODS.raw
 MOST_LISTED = 100
@@ -67,19 +68,20 @@ async def explain(client: Client, namespace: str | None, asked: Asked, now: floa
     raise await _not_there(client, namespace, asked)
 
 
-async def explain_line(client: Client, namespace: str | None, now: float) -> list[Explanation]:
-    """Explains all pods in line, in the order in which they are served; those of one namespace if it is
-    given.
+async def explain_line(client: Client, namespace: str | None, now: float) -> View:
+    """Gathers the cluster with its line, in the order in which pods are served: at most MOST_LISTED,
+    of one namespace if it is given.
     """
     cluster = await _cluster(client, now)
     if cluster.seen is None:
         raise NotExplained("the line is everybody's: listing it needs the right to list nodes and pods")
     settings, seen = cluster.installed.settings, cluster.seen
-    view = view_line(seen.nodes, seen.pods, settings, now)
-    waiting = [view.pods[each.uid] for each in view.line]
+    line, view = view_line(seen.nodes, seen.pods, settings, now), seen.view
+    waiting = [line.pods[each.uid] for each in line.line]
     wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}][:MOST_LISTED]
     cases = [Case(pod, now, nodes=seen.nodes, pods=seen.pods, settings=settings) for pod in wanted]
-    return explain_briefly(cases, view)
+    explained = explain_briefly(cases, line, view.nodes)
+    return replace(view, line=tuple(explained), left_out=len(waiting) - len(wanted))
 
 
 async def _cluster(client: Client, now: float) -> _Cluster:

@@ -1,4 +1,4 @@
-"""Explains why a pod waits: node by node and card by card, its place in line, and what would make it fit."""
+"""Explains why a pod waits: node by node and GPU by GPU, its place in line, and what would make it fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cotenant.kube.scheduling.explaining import why
 from cotenant.kube.scheduling.reasons import names_our_reason
 from cotenant.kube.scheduling.scan import HOPEFUL, Verdict, scan
 from cotenant.kube.scheduling.waiting import behind
-from cotenant.observe.view import GpuView, NodeView
+from cotenant.observe.view import GpuView, NodeView, WaitingView
 
 MOST_NODES = 20
 """Nodes that are listed for people; JSON has them all."""
@@ -75,9 +75,8 @@ def explain_waiting(case: Case) -> Explanation:
     return _Waiting(case, view, snapshot(case.nodes, case.pods).nodes).explanation()
 
 
-def explain_briefly(cases: Sequence[Case], view: LineView) -> list[Explanation]:
-    """Explains many pods of one line, a sentence each, with one look at the GPUs."""
-    seen = snapshot(cases[0].nodes, cases[0].pods).nodes if cases else ()
+def explain_briefly(cases: Sequence[Case], view: LineView, seen: Sequence[NodeView]) -> list[WaitingView]:
+    """Explains many pods of one line, a sentence each. `seen`: the GPUs, read once for all of them."""
     return [_Waiting(case, view, seen).brief() for case in cases]
 
 
@@ -89,10 +88,21 @@ class _Waiting:
         self.demands = demands_of(case.pod, case.settings.dialects)
         self.place = self.view.place(self.uid)
 
-    def brief(self) -> Explanation:
-        reason, sentence, _ = self._reason(brief=True)
-        data = {"place": self.place, "line": len(self.view.line), "waited": round(self.case.waited)}
-        return Explanation(self.case.target, "waiting", reason, sentence, data=data)
+    def brief(self) -> WaitingView:
+        code, sentence, _ = self._reason(brief=True)
+        assert self.place is not None  # noqa: S101 - only pods in line are explained briefly
+        _, held = self.view.served.holds.get(self.uid, ("", ()))
+        meta = self.case.pod.metadata
+        return WaitingView(
+            id=self.uid,
+            name=meta.name,
+            namespace=meta.namespace,
+            place=self.place,
+            waited_seconds=self.case.waited,
+            reason=sentence,
+            code=code,
+            held=tuple(held),
+        )
 
     def explanation(self) -> Explanation:
         reason, sentence, step = self._reason()
