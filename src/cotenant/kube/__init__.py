@@ -1,1 +1,1 @@
-"""The cluster: talking to its API server, and what is built on that."""
+"""Shares GPUs in a Kubernetes cluster: webhook, extender, line, agent, and commands for people."""

@@ -1,1 +1,1 @@
-"""The webhook: what the API server asks before it stores a GPU pod."""
+"""Serves the mutating webhook that the API server calls for every GPU pod before it stores it."""

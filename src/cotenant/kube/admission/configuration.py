@@ -1,8 +1,8 @@
-"""The MutatingWebhookConfiguration: which requests the API server brings to the webhook.
+"""Builds the MutatingWebhookConfiguration: for which requests the API server calls the webhook.
 
-It fails closed, so it must be asked about GPU pods only: `matchConditions` leave all others alone, also while
-every server is down. No namespace is excluded: a GPU pod of kube-system takes memory of the same cards. The
-server itself asks for no GPU, so it can always start.
+It fails closed, so it must be called for GPU pods only: `matchConditions` leave all others alone, also while
+every server is down. No namespace is excluded: a GPU pod of kube-system takes memory of the same GPUs. The
+server itself requests no GPU, so it can always start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATH = "/mutate"
 
 
 def webhook_configuration(settings: Settings, dialects: Dialects, ca_bundle: bytes = b"") -> dict[str, Any]:
-    """The object to apply. Without `ca_bundle` the certificate keeper fills it in."""
+    """Builds the object to apply. Without `ca_bundle` the certificate keeper fills it in."""
     client: dict[str, Any] = {
         "service": {
             "namespace": settings.namespace,
@@ -64,10 +64,10 @@ def webhook_configuration(settings: Settings, dialects: Dialects, ca_bundle: byt
 
 
 def gpu_pods(dialects: Dialects) -> str:
-    """CEL that is true of the pods that admission may change or refuse, and of no others.
+    """Writes the CEL expression that is true for pods that admission may change or refuse, and for no others.
 
-    What may be missing is asked for by `has`: an error would refuse the pod. So would a cost above the API
-    server's limit, and a pod may bring thousands of annotations: most of them cost one look.
+    Fields that may be missing are tested with `has`: an error would refuse the pod. So would a cost above the
+    API server's limit, and a pod may bring thousands of annotations: most of them cost one comparison.
     """
     own = f"{names.DOMAIN}/"
     others = [name for name in sorted(dialects.resources) if not name.startswith(own)]

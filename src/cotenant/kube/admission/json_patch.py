@@ -1,4 +1,4 @@
-"""The difference of two JSON values as a JSON patch (RFC 6902)."""
+"""Computes the JSON patch (RFC 6902) between two JSON values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cotenant.kube.api.patches import Operation
 
 
 def json_patch(old: Any, new: Any, path: str = "") -> Iterator[Operation]:
-    """Operations that make `new` of `old`. Lists are compared item by item if they are of one length."""
+    """Yields the operations that turn `old` into `new`. Lists of equal length are compared item by item."""
     if old is new:
         return
     if isinstance(old, dict) and isinstance(new, dict):

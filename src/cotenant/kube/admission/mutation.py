@@ -1,8 +1,8 @@
-"""What admission changes in a pod: pure, and nothing the second time.
+"""Changes a GPU pod at admission. It is pure and idempotent: a second call changes nothing.
 
-After it the pod says all that the rest needs: each container that uses a slot asks for one, and the one that
-holds it asks, in native words, for what the slot is worth. Kubernetes' own sums (quotas, a node's room) are
-then the pod's charge exactly, whichever dialect it was written in, however large its init containers are.
+Afterwards the pod requests everything that the rest needs: each container that uses a slot requests one, and
+the container that holds the slot requests, in native resources, what the slot is charged. So Kubernetes' own
+sums (quotas, a node's allocatable) equal the pod's charge exactly, in every dialect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotenant.kube.pods.pod_json import LISTS, annotations_of, as_list, as_objec
 from cotenant.kube.pods.slots import PodDemand, slots_of_pod
 
 _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
-"""For a GPU pod's other containers: many images say `all`, and a runtime class is for all of a pod."""
+"""For a GPU pod's other containers: many images set `all`, and a runtime class applies to the whole pod."""
 
 
 _OURS = (str(PRELOAD_FILE), str(IN_CONTAINER))
@@ -36,18 +36,18 @@ _OURS = (str(PRELOAD_FILE), str(IN_CONTAINER))
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """What becomes of a pod at admission."""
+    """The result of admission."""
 
     pod: dict[str, Any]
     patch: list[Operation]
-    """Makes the pod of the one that came; empty if nothing changes."""
+    """Turns the pod that came into `pod`; empty if nothing changes."""
     demand: PodDemand
     warnings: tuple[str, ...] = ()
-    """To be shown to whoever creates the pod."""
+    """Shown to the person who creates the pod."""
 
 
 def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Dialects) -> Mutation:
-    """BadInput if the pod must be refused; its text is for whoever creates it."""
+    """Raises BadInput if the pod must be refused; its message is for the person who creates the pod."""
     annotations = annotations_of(pod)
     demand = slots_of_pod(containers_of(pod), annotations, dialects)
     result = dict(pod)
@@ -74,8 +74,8 @@ def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Diale
 def _check_unplaced(spec: Mapping[str, Any]) -> None:
     if spec.get("nodeName"):
         raise BadInput(
-            f"spec.nodeName: {show(spec['nodeName'])}: a pod that asks for GPU is placed by the scheduler, "
-            "which knows what the cards have left: leave it out, and choose nodes by nodeSelector or affinity"
+            f"spec.nodeName: {show(spec['nodeName'])}: a pod that requests a GPU is placed by the scheduler, "
+            "which knows what the GPUs have free: leave it out, and choose nodes by nodeSelector or affinity"
         )
 
 
@@ -94,7 +94,7 @@ def _equip(body: dict[str, Any], slot: SlotDemand, member: ContainerDemand, dial
 
 
 def _check_mounts(body: Mapping[str, Any]) -> None:
-    """The kubelet puts a pod's own mounts over those of a device: the limit would be hidden."""
+    """Refuses volumes at our paths: the kubelet mounts them over a device's, which hides the limit."""
     where = f"container {body['name']!r}: volumeMounts"
     for mount in as_list(body.get("volumeMounts"), where):
         path = as_object(mount, where).get("mountPath")
@@ -111,7 +111,7 @@ def _hides(path: str) -> bool:
 
 
 def _ask(body: dict[str, Any], amounts: Mapping[str, int]) -> None:
-    """Written only where the amount is another: `4Gi` and `4294967296` are the same."""
+    """Writes an amount only where it differs: `4Gi` and `4294967296` are equal."""
     resources = _child(body, "resources")
     for kind in ("limits", "requests"):
         asked = _child(resources, kind)
@@ -121,14 +121,14 @@ def _ask(body: dict[str, Any], amounts: Mapping[str, int]) -> None:
 
 
 def _count_cards(pod: dict[str, Any], slot: SlotDemand, wished: int) -> None:
-    """The holder's memory is the slot's, so it is spread over as many cards."""
+    """Spreads the holder's memory over as many GPUs as the slot's: it is the same memory."""
     if slot.demand.memory is not None and slot.demand.gpus != wished:
         annotations = _child(_child(pod, "metadata"), "annotations")
         annotations[names.gpu_count(slot.container)] = str(slot.demand.gpus)
 
 
 def _set_env(body: dict[str, Any], variables: tuple[Env, ...]) -> None:
-    """Ours in place of any of the same name, and in front, so that others may refer to them."""
+    """Replaces variables of the same name, and puts ours first, so that others may refer to them."""
     where = f"container {body['name']!r}: env"
     present = [as_object(each, where) for each in as_list(body.get("env"), where)]
     ours = [_env_json(variable) for variable in variables]
@@ -160,14 +160,14 @@ def _set_scheduler(spec: dict[str, Any], admission: AdmissionSettings) -> tuple[
 
 
 def _child(parent: dict[str, Any], key: str) -> dict[str, Any]:
-    """A copy of the object of that name, in its place, to be changed: the pod that came stays as it is."""
+    """Puts a copy of the child object in its place, to be changed: the pod that came stays as it is."""
     child = dict(as_object(parent.get(key), key))
     parent[key] = child
     return child
 
 
 def _bodies(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    """Copies of the containers, in their place."""
+    """Puts copies of the containers in their place."""
     if spec.get(kind):
         spec[kind] = [dict(body) for body in spec[kind]]
     return spec.get(kind) or []

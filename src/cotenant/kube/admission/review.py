@@ -1,8 +1,8 @@
-"""An AdmissionReview's answer: bytes in, bytes out, whatever the bytes are.
+"""Answers an AdmissionReview: bytes in, bytes out, for any bytes.
 
-The same pod always gets the same answer, and nothing is remembered, so a dry run and a second asking
-(`reinvocationPolicy: IfNeeded`) are nothing special. Keys of the envelope are read in any case; the pod in it
-is the API server's own and has Kubernetes' spelling.
+The same pod always gets the same answer, and no state is kept, so dry runs and repeated calls
+(`reinvocationPolicy: IfNeeded`) need no special treatment. Keys of the envelope are read in upper or lower
+case; the pod in it comes from the API server and has Kubernetes' spelling.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Result = Literal["mutated", "unchanged", "refused", "malformed"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is said over HTTP; `result` is for the metrics."""
+    """The HTTP response; `result` is for the metrics."""
 
     result: Result
     body: bytes
     code: int = 200
-    """400 if the question was none: what a pod is refused for stands in a body with code 200."""
+    """400 if the request is not an AdmissionReview. A refused pod is code 200 with the reason in the body."""
 
     @property
     def content_type(self) -> str:
@@ -40,11 +40,11 @@ class Answer:
 
 
 class _Malformed(Exception):
-    """No AdmissionReview; the text says why."""
+    """Not an AdmissionReview; the message says why."""
 
 
 def review(body: bytes, admission: AdmissionSettings, dialects: Dialects) -> Answer:
-    """Never raises: a body that is no AdmissionReview gets code 400 and a text that says why."""
+    """Never raises: a body that is not an AdmissionReview gets code 400 and the reason."""
     try:
         uid, request = _request(body)
         return _decided(uid, request, admission, dialects)

@@ -1,1 +1,1 @@
-"""The node's side: what `cotenant agent` does on each GPU node."""
+"""Runs on each GPU node (`cotenant agent`): publishes GPUs, gives containers slots, measures them."""

@@ -1,4 +1,4 @@
-"""What the pods of this node hold and ask for, as the API server tells."""
+"""Reads the grants and requests of the node's pods from the API server's objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = get_logger(__name__)
 
 
 def grants_of(pods: Iterable[Pod]) -> dict[str, PodGrant]:
-    """By pod UID. A grant that cannot be read is none: nothing starts with it."""
+    """Collects grants by pod UID. Those that cannot be read are left out: no container starts with one."""
     found = {}
     for pod in pods:
         try:
@@ -32,7 +32,7 @@ def grants_of(pods: Iterable[Pod]) -> dict[str, PodGrant]:
 
 
 def granted_on(uuid: str, grants: Mapping[str, PodGrant]) -> dict[str, int]:
-    """Bytes on this card by pod UID; only of pods that have a share of it."""
+    """Adds up bytes on this GPU by pod UID, for pods that have a share of it."""
     granted: dict[str, int] = {}
     for uid, grant in grants.items():
         for slot in grant.slots:
@@ -47,6 +47,6 @@ def cards_in_use(grants: Mapping[str, PodGrant]) -> frozenset[str]:
 
 
 def requested(pods: Iterable[Pod], resources: AbstractSet[str]) -> dict[str, int]:
-    """Adds up the pods' requests of these resources, as the kubelet does when it admits them anew."""
+    """Adds up the pods' requests of these resources, as the kubelet does when it admits them again."""
     total = requests_of_all(pods)
     return {name: total[name] for name in resources if total[name]}

@@ -1,4 +1,4 @@
-"""One agent a node: a second one, as at an update, waits until the first has ended."""
+"""Allows one agent per node: a second one, as during an upgrade, waits until the first has exited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOOK = 0.2
 
 @asynccontextmanager
 async def alone(root: Path) -> AsyncIterator[None]:
-    """A kernel lock: it ends with its holder, however that ends."""
+    """Holds a kernel lock for the block. The kernel releases it when the process ends, also by kill -9."""
     descriptor = _opened(root / "agent.lock")
     try:
         told = False

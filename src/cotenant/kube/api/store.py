@@ -1,8 +1,8 @@
-"""A cache of objects whose consumers see each change exactly once.
+"""Caches objects of one kind, and reports each change to its consumers exactly once.
 
-The store is what its consumers were told, at every moment: a change is applied, then told, then the next one
-is applied. It knows nothing of the network, so all that can be said about relists, repeated events and
-re-created names is said, and tested, here.
+At every moment the store is what its consumers were told: a change is applied, then reported, then the next
+one is applied. The store knows nothing of the network, so relists, repeated events and re-created names are
+handled and tested here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Store(Generic[T]):
         return len(self._by_uid)
 
     def __iter__(self) -> Iterator[T]:
-        """A snapshot: consumers may look at it while it changes."""
+        """Iterates over a snapshot: the store may change meanwhile."""
         return iter(list(self._by_uid.values()))
 
     def get(self, uid: str) -> T | None:
@@ -50,7 +50,7 @@ class Store(Generic[T]):
         return None if uid is None else self._by_uid[uid]
 
     def subscribe(self, consumer: Callable[[Change[T]], None]) -> Callable[[], None]:
-        """Tells everything there is as added, and from then on every change, in order, at once. The returned
+        """Reports all objects as added, and from then on every change, in order, at once. The returned
         function ends it. A consumer that raises stops the watch: a change must not be lost in silence.
         """
         for object in self:
@@ -59,7 +59,7 @@ class Store(Generic[T]):
         return lambda: self._consumers.remove(consumer)
 
     async def changes(self) -> AsyncIterator[Change[T]]:
-        """The same for those who take their time; changes wait in memory until they are fetched."""
+        """Yields the same for slow consumers; changes wait in memory until they are fetched."""
         waiting: deque[Change[T]] = deque()
         some = asyncio.Event()
 
@@ -78,7 +78,7 @@ class Store(Generic[T]):
             unsubscribe()
 
     def replace(self, objects: Iterable[T]) -> None:
-        """What there is now, from a list: tells the difference, deletions first, since they make room."""
+        """Takes over a list and reports the difference; deletions first, since they make room."""
         listed = {object.metadata.uid: object for object in objects}
         for uid in [uid for uid in self._by_uid if uid not in listed]:
             self._remove(uid)
@@ -86,7 +86,7 @@ class Store(Generic[T]):
             self.put(object)
 
     def put(self, object: T) -> None:
-        """A state of an object, new or known; one that is known already tells nothing."""
+        """Takes over a state of an object; one that is known already is not reported."""
         meta = object.metadata
         before = self._by_uid.get(meta.uid)
         if before is not None and before.metadata.resource_version == meta.resource_version:
@@ -100,7 +100,7 @@ class Store(Generic[T]):
         self._tell(Change("added" if before is None else "modified", object, before))
 
     def remove(self, object: T) -> None:
-        """It is gone; `object` is its last state."""
+        """Removes a deleted object; `object` is its last state."""
         self._remove(object.metadata.uid, object)
 
     def _remove(self, uid: str, last: T | None = None) -> None:

@@ -1,8 +1,8 @@
-"""A store kept like the API server's own state, through restarts, stalls and cut connections.
+"""Keeps a store equal to the API server's state by list and watch, through restarts, stalls and breaks.
 
 List, then watch from the list's resourceVersion; after any break, watch again from the last event or
-bookmark. If the server no longer knows that far back (410), list anew and tell the difference. So no change
-is told twice, and a deletion that happened while nobody looked is still told.
+bookmark. If the server no longer knows that far back (410), list again and report the difference. So no
+change is reported twice, and a deletion that happened during a break is still reported.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class WatchSettings:
 
     first_pause: float = 0.1
     longest_pause: float = 5.0
-    """Between tries while the server does not answer; jittered."""
+    """Between retries while the server does not answer; jittered."""
     shortest: int = 240
     longest: int = 480
     """How long one watch request lasts; drawn at random, so that clients spread over API servers."""
     silence: float = 75.0
-    """A watch that says nothing for so long may be dead, and another one is tried. API servers send a
+    """A watch that is silent for this long may be dead: another one is opened. API servers send a
     bookmark about every minute if there was anything to say.
     """
     list_timeout: float = 60.0
     """For each page."""
     newest: bool = True
-    """Whether the first list is confirmed by a quorum. Later ones always are, so that time never runs back.
+    """Whether the first list is a quorum read. Later ones always are, so that the store never goes back in time.
     """
 
 
@@ -62,9 +62,9 @@ class Watcher(Generic[T]):
     clock: Callable[[], float] = time.monotonic
 
     trouble: KubeError | None = field(default=None, init=False)
-    """Why the store is not being kept current just now."""
+    """Why the store is not current now."""
     heard: float = field(default=float("-inf"), init=False)
-    """By `clock`, when the server last said something."""
+    """When the server last sent something, by `clock`."""
     lists: int = field(default=0, init=False)
     """How often everything was listed."""
     _position: str = field(default="", init=False)
@@ -80,7 +80,7 @@ class Watcher(Generic[T]):
         return self._synced.is_set()
 
     async def wait_until_synced(self, within: float | None = None) -> None:
-        """Unreachable, or whatever the trouble is, if that takes longer than `within` seconds."""
+        """Raises the trouble, or Unreachable, if that takes longer than `within` seconds."""
         try:
             async with asyncio.timeout(within):
                 await self._synced.wait()
@@ -89,7 +89,7 @@ class Watcher(Generic[T]):
             raise problem from None
 
     async def relist(self) -> None:
-        """List everything anew; when this returns, the store shows a state not older than this call."""
+        """Lists everything again; on return, the store shows a state not older than this call."""
         self._wanted += 1
         mine = self._wanted
         self._position = ""
@@ -124,7 +124,7 @@ class Watcher(Generic[T]):
             await asyncio.sleep(backoff.next(asked))
 
     async def _follow_unless_told(self, backoff: Backoff) -> bool:
-        """False if it ended because somebody wants a list."""
+        """Returns False if it ended because a list is wanted."""
         self._following = asyncio.ensure_future(self._follow(backoff))
         following = self._following
         try:

@@ -1,6 +1,6 @@
-"""Taking one card out of service without its node: a mark on the node, which the server honours.
+"""Takes one GPU out of service without its node, by an annotation on the node that the server honours.
 
-A drained card takes no new grant. Who is on it stays there until it ends by itself: nothing is evicted.
+A drained GPU takes no new grant. Pods on it stay until they end by themselves: nothing is evicted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The card that is meant."""
+    """The GPU that is meant."""
 
     node: Node
     uuid: str
     card: GpuView | None
-    """None: it is gone, and only a mark is left of it."""
+    """None: it is gone, and only its annotation is left."""
 
     def __str__(self) -> str:
         return f"{self.card} ({self.uuid})" if self.card else f"{self.uuid} of {self.node.metadata.name}"
@@ -78,7 +78,7 @@ class Drained:
 
 
 def find_card(nodes: Sequence[Node], seen: Sequence[NodeView], asked: str, on: str | None = None) -> Target:
-    """By UUID or the beginning of one, by `node/index`, or by an index on the node `on`."""
+    """Finds a GPU by UUID or the beginning of one, by `node/index`, or by an index on the node `on`."""
     name, slash, last = asked.rpartition("/")
     if slash and not name.startswith("MIG-GPU-"):  # the UUIDs of older MIG instances have slashes
         if on not in {None, name}:
@@ -125,7 +125,7 @@ def _only(found: Sequence[Target], asked: str, on: str | None) -> Target:
 
 
 def patch_for(target: Target, *, drained: bool) -> dict[str, Any] | None:
-    """None if it is so already."""
+    """Returns None if nothing is to be changed."""
     before = drained_of(target.node)
     after = before | {target.uuid} if drained else before - {target.uuid}
     if after == before:
@@ -134,7 +134,7 @@ def patch_for(target: Target, *, drained: bool) -> dict[str, Any] | None:
 
 
 async def set_drained(client: Client, asked: str, on: str | None, *, drained: bool) -> Drained:
-    """Guarded by what was read: two people who drain two cards of a node at once drain both."""
+    """Guards the write by what was read: two people who drain two GPUs of a node at once drain both."""
     for attempt in range(_ATTEMPTS):
         seen = await read_all(client)
         target = find_card(seen.nodes, seen.view.nodes, asked, on)

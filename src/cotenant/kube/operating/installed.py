@@ -1,4 +1,4 @@
-"""Where Cotenant is installed in a cluster, and with which settings: found, so that nobody has to say it."""
+"""Finds where Cotenant is installed in a cluster, and with which settings."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Installed:
     namespace: str
     settings: Settings = field(default_factory=Settings)
     webhook: dict[str, Any] | None = None
-    """Its configuration as it stands; None if there is none, or it may not be seen."""
+    """Its configuration as it is; None if it does not exist or may not be read."""
     webhook_trouble: str | None = None
-    """Why it may not be seen."""
+    """Why it may not be read."""
     settings_known: bool = False
     """Whether these are the installation's own settings; else the defaults are taken."""
     trouble: str | None = None
@@ -60,7 +60,9 @@ async def _installed_in(client: Client, namespace: str) -> Installed:
     if not texts:
         return Installed(namespace, defaults)
     try:
-        settings = read_settings(Settings, {"namespace": namespace, **tomllib.loads(texts[0])}, {})
+        settings = read_settings(
+            Settings, {"namespace": namespace, **tomllib.loads(texts[0])}, {}, lambda _: None
+        )
     except (BadInput, tomllib.TOMLDecodeError) as error:
         return Installed(namespace, defaults, trouble=f"{SETTINGS_KEY}: {error}")
     return Installed(namespace, settings, settings_known=True)

@@ -1,8 +1,8 @@
-"""Which cards take grants: decided from what NVML told now and what is remembered from before.
+"""Judges the health of GPUs, from what NVML reports now and what is remembered from before.
 
-A card is sick while it is lost, while it counts uncorrected memory errors, and for a time after it reported a
-fault (XID). None is sick for ever: it is given back when what was wrong is over. A card that is gone with
-grants on it stays listed, so that what is charged there stays charged.
+A GPU is sick while it is lost, while it counts uncorrected memory errors, and for a time after it reported a
+fault (XID). It recovers when the cause is gone. A GPU that is gone with grants on it stays listed, so that
+what is charged there stays charged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _XID = re.compile(r"reported a fault \(XID ([0-9]{1,9})\)")
 
 
 class Mark(NamedTuple):
-    """The last fault of a card."""
+    """The last fault of a GPU."""
 
     xid: int
     at: float
@@ -33,16 +33,16 @@ class Remembered:
     """What one survey leaves for the next."""
 
     known: Mapping[str, GPU] = field(default_factory=dict)
-    """Cards as they were when they last answered."""
+    """GPUs as they were when they last answered."""
     marks: Mapping[str, Mark] = field(default_factory=dict)
-    """Faults by UUID; those of a MIG instance are told of its physical card."""
+    """Faults by UUID; the driver reports those of a MIG instance for its physical card."""
 
 
 NOTHING = Remembered()
 
 
 def recall(told: NodeGpus, now: float) -> Remembered:
-    """What the agent before this one told; a fault that it heard counts from now."""
+    """Reads what the agent before this one published; a fault in it counts from now."""
     marks = {}
     for card in told.cards:
         found = _XID.fullmatch(card.problem or "")
@@ -52,7 +52,7 @@ def recall(told: NodeGpus, now: float) -> Remembered:
 
 
 def together(newer: Remembered, older: Remembered) -> Remembered:
-    """Both; the newer one is right where they differ."""
+    """Merges both; the newer one wins where they differ."""
     return Remembered({**older.known, **newer.known}, {**older.marks, **newer.marks})
 
 
@@ -63,8 +63,8 @@ def marked(before: Remembered, faults: Iterable[Fault], now: float) -> Remembere
 def judge(
     before: Remembered, told: Readings | str, in_use: AbstractSet[str], now: float, recovery: float
 ) -> tuple[Remembered, tuple[CardReading, ...]]:
-    """The cards, each with its problem, and what to remember. `told` is a text if the driver gave no answer;
-    `in_use` are cards with grants; `recovery` is how many seconds after its last fault a card is well again.
+    """Returns what to remember, and the GPUs, each with its problem. `told` is a text if the driver did not
+    answer; `in_use` are GPUs with grants; a GPU recovers `recovery` seconds after its last fault.
     """
     marks = {uuid: mark for uuid, mark in before.marks.items() if now - mark.at < recovery}
     if isinstance(told, str):
