@@ -45,8 +45,7 @@ class WatchSettings:
     list_timeout: float = 60.0
     """For each page."""
     newest: bool = True
-    """Whether the first list is a quorum read. Later ones always are, so that the store never goes back in time.
-    """
+    """Whether the first list is a quorum read. Later ones always are: the store never goes back in time."""
 
 
 @dataclass
