@@ -44,7 +44,7 @@ class NotBound(CotenantError):
 
 
 @runtime_checkable
-class Line(Protocol):
+class BinderLine(Protocol):
     """The line, as far as binding changes it."""
 
     def add(self, pod: Pod, demands: tuple[Demand, ...]) -> None:
@@ -58,7 +58,7 @@ class Line(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BindTarget:
     """The pod to bind, and the node to bind it to."""
 
     namespace: str
@@ -79,7 +79,7 @@ class Binder:
 
     client: Client
     feed: LedgerFeed
-    line: Line
+    line: BinderLine
     dialects: Dialects
     must_lead: Callable[[float], None]
     """Raises unless no other server can lead for this many seconds."""
@@ -91,7 +91,7 @@ class Binder:
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Returns when the pod is bound, and raises if it is not."""
-        target = Target(namespace, name, uid, node)
+        target = BindTarget(namespace, name, uid, node)
         self.must_lead(WITHIN)
         if uid in self.feed.under_way:
             raise NotBound(f"{target} is being bound already")
@@ -102,7 +102,7 @@ class Binder:
             if uid not in self._doubts:
                 self.feed.under_way.discard(uid)
 
-    async def _bind(self, target: Target) -> None:
+    async def _bind(self, target: BindTarget) -> None:
         pod = self.feed.pods.get(target.uid)
         for _ in range(TRIES):
             if pod is None:
@@ -117,7 +117,7 @@ class Binder:
                 return
         raise NotBound(f"{target} changes faster than it can be bound")
 
-    async def _read(self, target: Target) -> Pod:
+    async def _read(self, target: BindTarget) -> Pod:
         pod = await self.client.get(PODS, target.name, target.namespace, within=WITHIN)
         if pod.metadata.uid != target.uid:
             raise NotBound(f"{target} is another one by now")

@@ -13,7 +13,7 @@ from typing import Any
 from cotenant.core.errors import BadInput
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.resources import NODES, PODS
-from cotenant.kube.binding.binder import Binder, Line
+from cotenant.kube.binding.binder import Binder, BinderLine
 from cotenant.kube.binding.fencing import fence_all
 from cotenant.kube.binding.history import LONGEST, History
 from cotenant.kube.binding.ledger_feed import LedgerFeed
@@ -30,7 +30,7 @@ from cotenant.observe.metrics import Metric
 log = get_logger(__name__)
 
 
-class Ledger(Part):
+class LedgerPart(Part):
     """Shares the ClusterLedger, its LedgerFeed and the History of demands."""
 
     name = "ledger"
@@ -102,7 +102,7 @@ class Binding(Part):
             Binder(
                 context.client,
                 context.use(LedgerFeed),
-                context.use(Line),  # type: ignore[type-abstract]
+                context.use(BinderLine),  # type: ignore[type-abstract]
                 context.settings.dialects,
                 context.leading.must_lead,
                 bound=context.use(History).add,

@@ -33,7 +33,7 @@ _NEVER = {int(verdict): REASONS[verdict] for verdict in NEVER}
 
 
 @runtime_checkable
-class Line(Protocol):
+class ExtenderLine(Protocol):
     """The line, as far as answers to kube-scheduler depend on it and change it."""
 
     def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows) -> None:
@@ -60,7 +60,7 @@ class Decider:
     pods: Store[Pod]
     nodes: Store[Node]
     dialects: Dialects
-    line: Line
+    line: ExtenderLine
     _asked: tuple[tuple[str, str], tuple[Demand, ...]] = (("", ""), ())
 
     def filter(self, args: messages.Args) -> bytes:

@@ -14,10 +14,10 @@ from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.certificates.keeper import CertificateKeeper
 from cotenant.kube.extender.address import own_address
-from cotenant.kube.extender.deciding import Decider, Line
+from cotenant.kube.extender.deciding import Decider, ExtenderLine
 from cotenant.kube.extender.endpoint import publish
 from cotenant.kube.extender.fast_http import FastHttp
-from cotenant.kube.extender.serving import LARGEST_BODY, Binder, Extender
+from cotenant.kube.extender.serving import LARGEST_BODY, Extender, PodBinder
 from cotenant.kube.extender.settings import ExtenderSettings
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.part import Context, Part
@@ -39,9 +39,9 @@ class Scheduler(Part):
     def __init__(self, context: Context) -> None:
         settings, cluster = context.settings, context.use(ClusterLedger)
         pods, nodes = context.informers[PODS].store, context.informers[NODES].store
-        line = context.use(Line)  # type: ignore[type-abstract]
+        line = context.use(ExtenderLine)  # type: ignore[type-abstract]
         decider = Decider(cluster, pods, nodes, settings.dialects, line)
-        self._binder = context.use(Binder)  # type: ignore[type-abstract]
+        self._binder = context.use(PodBinder)  # type: ignore[type-abstract]
         self._extender = Extender(decider, self._binder, context.leading.not_serving, context.registry)
         self._certificates = context.use(CertificateKeeper)
         self._address = settings.server.address or None

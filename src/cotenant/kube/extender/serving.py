@@ -29,7 +29,7 @@ PREFIXES = ("", "/gpushare-scheduler")
 
 
 @runtime_checkable
-class Binder(Protocol):
+class PodBinder(Protocol):
     """Binds pods."""
 
     @property
@@ -45,7 +45,7 @@ class Extender:
     """The extender's verbs as functions of request bodies, and the routes beside them."""
 
     decider: Decider
-    binder: Binder
+    binder: PodBinder
     ready: Callable[[], str | None]
     """None if it may answer, else the reason."""
     registry: Registry

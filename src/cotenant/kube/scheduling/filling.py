@@ -19,7 +19,7 @@ from cotenant.kube.scheduling.kinds import NO_CARD, NOWHERE
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Percents, Window
 
 
-class Cards(NamedTuple):
+class CardAmounts(NamedTuple):
     """What the GPUs of a window have free."""
 
     free: Bytes
@@ -87,7 +87,7 @@ def best_of(mask: Bools, *keys: Bytes) -> NDArray[np.intp]:
 
 
 def fill(
-    window: Window, demands: Sequence[Demand], open_: Bools | None, cards: Cards | None = None
+    window: Window, demands: Sequence[Demand], open_: Bools | None, cards: CardAmounts | None = None
 ) -> Filling:
     """Places the demands on the GPUs as they are now, or as given, which are then changed.
 
@@ -111,17 +111,17 @@ def fill(
     return filling
 
 
-def now(window: Window) -> Cards:
-    return Cards(window.free.copy(), window.compute.copy(), window.unused.copy())
+def now(window: Window) -> CardAmounts:
+    return CardAmounts(window.free.copy(), window.compute.copy(), window.unused.copy())
 
 
-def drained(window: Window) -> Cards:
+def drained(window: Window) -> CardAmounts:
     """Returns the GPUs as they will be when every grant on them has ended; what is held outside grants may
     never end.
     """
-    return Cards(window.emptied.copy(), np.full_like(window.compute, 100), window.clean.copy())
+    return CardAmounts(window.emptied.copy(), np.full_like(window.compute, 100), window.clean.copy())
 
 
-def brand_new(window: Window) -> Cards:
+def brand_new(window: Window) -> CardAmounts:
     """Returns the GPUs as if they were healthy and unused."""
-    return Cards(window.size.copy(), np.full_like(window.compute, 100), window.kind != NO_CARD)
+    return CardAmounts(window.size.copy(), np.full_like(window.compute, 100), window.kind != NO_CARD)

@@ -33,7 +33,7 @@ FIELDS: dict[str, type[np.generic]] = {
 }
 
 
-class Fields:
+class MatrixFields:
     """What is known of every card, and at the end of every node."""
 
     free: Bytes
@@ -58,7 +58,7 @@ class Fields:
     """The size of its largest; 1 if it has none."""
 
 
-class Matrix(Fields):
+class Matrix(MatrixFields):
     """A place for each card: nodes by row, their cards in the order of their indexes; 0 where none is."""
 
     most: int
@@ -122,7 +122,7 @@ class Matrix(Fields):
         self.largest = np.pad(self.largest, (0, shape[1] - old_rows), constant_values=1)
 
 
-class Window(Fields):
+class Window(MatrixFields):
     """The matrix at some rows; at a range of them, or at all (None), it costs no copy.
 
     It has the fields of the matrix, each taken when it is first asked for.
@@ -140,7 +140,7 @@ class Window(Fields):
         return np.arange(rows.start, rows.stop, dtype=np.int32) if isinstance(rows, range) else rows
 
     def __getattr__(self, name: str) -> NDArray[Any]:
-        if name not in Fields.__annotations__:
+        if name not in MatrixFields.__annotations__:
             raise AttributeError(name)
         field, rows = getattr(self.matrix, name), self.rows
         part: NDArray[Any] = (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cotenant.core.demand import Demand
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import enough, want
-from cotenant.kube.scheduling.filling import Cards, fill
+from cotenant.kube.scheduling.filling import CardAmounts, fill
 from cotenant.kube.scheduling.matrix import Bools, Rows, Window
 from cotenant.kube.scheduling.scan import held_without
 
@@ -95,13 +95,13 @@ class Tenants:
         part = want(demands[0], window)
         return enough(part.fits(*cards) & open_, part.count)
 
-    def _after(self, window: Window, level: int) -> Cards:
+    def _after(self, window: Window, level: int) -> CardAmounts:
         """The cards when everybody up to this rank has ended."""
         left = self._rank > level
         memory = self._summed(left, self._memory).take(window.places, axis=1)
         compute = self._summed(left, self._compute).take(window.places, axis=1)
         grants = self._summed(left, None).take(window.places, axis=1)
-        return Cards(
+        return CardAmounts(
             np.maximum(window.emptied - memory, 0),
             np.maximum(_ALL - compute, 0).astype(np.int8),
             window.clean & (grants == 0),
