@@ -142,7 +142,7 @@ def test_explain_shows_the_line_that_the_server_serves(
     first.kill()
     while cotenant.leader() in {None, first}:
         time.sleep(0.2)
-    # A pod that kube-scheduler tried while no server led has an error in its status until it is tried again.
+    # Pods that kube-scheduler tried while no server led have an error in their status now.
     until_served(cotenant, api, namespace, seen)
     assert explained_line(commands, namespace) == seen
     first.restart()

@@ -68,6 +68,12 @@ def test_a_pod_that_cannot_be_bound_or_was_not_tried_is_not_in_line(change):
     assert not is_in_line(typed(body), Dialects())
 
 
+def test_a_pod_that_an_error_stopped_stays_in_line():
+    """kube-scheduler tried it when no server led: it is tried again, and nobody behind it goes ahead."""
+    body = refused(pod_json("a"), "Post https://cotenant-extender: EOF", reason="SchedulerError")
+    assert is_in_line(typed(body), Dialects())
+
+
 def test_it_waits_since_a_scheduler_first_found_no_node():
     body = refused(pod_json("a", created="2030-01-01T00:00:00Z"), NO_ROOM, since="2030-01-01T00:01:00Z")
     created = typed(body).metadata.creation_timestamp

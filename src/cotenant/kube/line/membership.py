@@ -21,11 +21,11 @@ from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.pods.eligibility import takes_pods
 from cotenant.kube.pods.unschedulable import (
     created_at,
-    is_unschedulable,
     lists_reasons,
     may_be_bound,
+    tried_since,
     unschedulable_message,
-    unschedulable_since,
+    was_tried,
 )
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import Eligible, only
@@ -37,7 +37,7 @@ def is_in_line(pod: Pod, dialects: Dialects) -> bool:
     """Reports whether the pod waits for room on GPUs, by what the API server shows of it. That it has a
     demand at all is for the caller to check.
     """
-    return may_be_bound(pod) and is_unschedulable(pod) and not is_kept_by_others(pod, dialects)
+    return may_be_bound(pod) and was_tried(pod) and not is_kept_by_others(pod, dialects)
 
 
 def is_kept_by_others(pod: Pod, dialects: Dialects) -> bool:
@@ -52,7 +52,7 @@ def is_kept_by_others(pod: Pod, dialects: Dialects) -> bool:
 
 def waited(pod: Pod, now: float) -> float:
     """Returns for how many seconds the pod has been in line, by its status. `now` is Unix time."""
-    since = unschedulable_since(pod)
+    since = tried_since(pod)
     return max(0.0, now - (created_at(pod, now) if since is None else since))
 
 

@@ -7,6 +7,8 @@ import re
 from cotenant.kube.api.objects import Condition, Pod
 from cotenant.kube.pods.demand import has_ended
 
+_UNSCHEDULABLE, _ERROR = "Unschedulable", "SchedulerError"
+"""Reasons of the condition `PodScheduled`."""
 _BY_NODE = re.compile(r"0/\d+ nodes are available: ")
 """How kube-scheduler begins a message that gives its reasons node by node. Other schedulers write what they
 like."""
@@ -24,19 +26,26 @@ def may_be_bound(pod: Pod) -> bool:
 
 def is_unschedulable(pod: Pod) -> bool:
     """Reports whether a scheduler has tried the pod and found no node. A gated pod has not been tried."""
-    return _verdict(pod) is not None
+    return _condition(pod, _UNSCHEDULABLE) is not None
+
+
+def was_tried(pod: Pod) -> bool:
+    """Reports whether a scheduler has tried the pod and not bound it: it found no node, or an error stopped
+    it (no server of ours led, or the room was gone at bind).
+    """
+    return _condition(pod, _UNSCHEDULABLE, _ERROR) is not None
 
 
 def unschedulable_message(pod: Pod) -> str:
     """Returns the scheduler's own words; empty if it has not found the pod unschedulable."""
-    verdict = _verdict(pod)
+    verdict = _condition(pod, _UNSCHEDULABLE)
     return "" if verdict is None else verdict.message
 
 
-def unschedulable_since(pod: Pod) -> float | None:
-    """Returns the Unix time at which the pod was first found unschedulable; None if that is not known."""
-    verdict = _verdict(pod)
-    at = verdict.last_transition_time if verdict is not None else None
+def tried_since(pod: Pod) -> float | None:
+    """Returns the Unix time at which the pod was first tried and not bound; None if that is not known."""
+    tried = _condition(pod, _UNSCHEDULABLE, _ERROR)
+    at = tried.last_transition_time if tried is not None else None
     return at.timestamp() if at is not None else None
 
 
@@ -51,8 +60,8 @@ def lists_reasons(message: str) -> bool:
     return _BY_NODE.match(message) is not None
 
 
-def _verdict(pod: Pod) -> Condition | None:
+def _condition(pod: Pod, *reasons: str) -> Condition | None:
     for each in pod.status.conditions:
-        if each.type == "PodScheduled" and each.status == "False" and each.reason == "Unschedulable":
+        if each.type == "PodScheduled" and each.status == "False" and each.reason in reasons:
             return each
     return None

@@ -17,7 +17,7 @@ from cotenant.kube.line.membership import is_in_line, rows_that_take_pods, waite
 from cotenant.kube.nodes.gpus import GpusUnreadable, gpus_of_node
 from cotenant.kube.pods.demand import demand_of, readable_grant
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
-from cotenant.kube.pods.unschedulable import is_unschedulable, may_be_bound
+from cotenant.kube.pods.unschedulable import may_be_bound, was_tried
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import only
 from cotenant.kube.scheduling.waiting import ServedLine, WaitingPod, order, serve
@@ -86,7 +86,7 @@ def view_line(
     there, line = dict[str, Pod](), list[WaitingPod]()
     for pod in pods:
         uid = pod.metadata.uid
-        untried = uid == own and may_be_bound(pod) and not is_unschedulable(pod)
+        untried = uid == own and may_be_bound(pod) and not was_tried(pod)
         if not (untried or is_in_line(pod, settings.dialects)):
             continue
         demands = demands_of(pod, settings.dialects)
