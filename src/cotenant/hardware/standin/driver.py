@@ -14,6 +14,7 @@ import os
 import struct
 import time
 import uuid
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,12 +186,13 @@ class StandIn:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = path.open("r+b", buffering=0)
+            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise CotenantError(f"{path} is no stand-in driver's file: {error.strerror}") from error
-        if os.fstat(self._file.fileno()).st_size != _SIZE:
+        weakref.finalize(self, os.close, self._file)
+        if os.fstat(self._file).st_size != _SIZE:
             raise CotenantError(f"{path} is no stand-in driver's file of this version")
-        self._state = layout.State.from_buffer(mmap.mmap(self._file.fileno(), _SIZE))
+        self._state = layout.State.from_buffer(mmap.mmap(self._file, _SIZE))
         if self._state.magic != layout.MAGIC or self._state.abi != layout.ABI:
             raise CotenantError(f"{path} is no stand-in driver's file of this version")
 
@@ -292,7 +294,7 @@ class StandIn:
 
     def _alive(self, entry: int) -> bool:
         probe = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_PROCESS + entry, 1, 0)
-        answer = fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_GETLK, probe)
+        answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, probe)
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
     def _pid(self, entry: int) -> int | None:
@@ -312,12 +314,12 @@ class StandIn:
     def _controlling(self) -> Iterator[None]:
         """Locks out other controllers."""
         lock = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_CONTROL, 1, 0)
-        fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLKW, lock)
+        fcntl.fcntl(self._file, fcntl.F_OFD_SETLKW, lock)
         try:
             yield
         finally:
             none = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, layout.LOCK_CONTROL, 1, 0)
-            fcntl.fcntl(self._file.fileno(), fcntl.F_OFD_SETLK, none)
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, none)
 
 
 def _started(process: Path) -> int:
