@@ -85,5 +85,5 @@ class Bench:
     def end(self) -> None:
         """Whatever a test left running."""
         for process in self.started:
-            process.kill()
-            process.wait()
+            with process:  # closes its pipes
+                process.kill()

@@ -87,8 +87,8 @@ class Machine:
 
     def close(self) -> None:
         for program in self.programs:
-            program.kill()
-            program.wait()
+            with program:  # closes its pipes
+                program.kill()
 
 
 @pytest.fixture

@@ -220,8 +220,8 @@ def watched(tmp_path):
 
     until(lambda told, _: told == [None, None])
     yield standin.StandIn(path), path, until
-    surveyor.kill()
-    surveyor.wait()
+    with surveyor:  # closes its pipe
+        surveyor.kill()
 
 
 def test_real_calls_tell_of_lost_cards_faults_and_strangers(watched):
