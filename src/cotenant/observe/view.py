@@ -37,6 +37,8 @@ class ShareView:
     """Of the GPU; None if the GPU is gone."""
     used: int = 0
     peak: int = 0
+    utilization: int | None = None
+    """Percent of the GPU's time, of a container; None where it is not known."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -116,12 +118,18 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class GrantView:
-    """A job or a pod that holds GPUs."""
+    """A job or a pod that holds GPUs; on the node itself, a container of the pod with its slot."""
 
     id: str
+    """Of the job, or the UID of the pod."""
     name: str
+    """Of the job or the pod."""
     shares: tuple[ShareView, ...]
     namespace: str = ""
+    container: str = ""
+    """The slot's container; empty for a job and for a whole pod."""
+    slot: str = ""
+    """Key of the slot on its node; empty where slots are not read one by one."""
     user: str = ""
     command: tuple[str, ...] = ()
     pid: int | None = None
@@ -139,6 +147,8 @@ class GrantView:
     running_seconds: float | None = None
     processes: tuple[int, ...] = ()
     """Pids that hold memory, as they know themselves."""
+    in_use: bool | None = None
+    """Whether a process uses the slot; None where that is not read."""
     utilization: int | None = None
     """Of its GPUs' time."""
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import time
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -15,46 +15,48 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.gpu import GPU
-from cotenant.dialects.pod_grant import read_grant
-from cotenant.hardware.nvml import CardReading
-from cotenant.hardware.slots import CardLimit, Limits, ProcessUsage, Usage
-from cotenant.kube.agent.cards.cgroups import Owner
-from cotenant.kube.agent.cards.survey import Sight
-from cotenant.kube.agent.metrics import AgentHealth, ContainerSlot, Figures, container_ids, expose, moment
+from cotenant.kube.agent.metrics import AgentHealth, Figures, expose
 from cotenant.kube.agent.serving import serving
-from cotenant.kube.api.objects import ContainerStatus, Meta, Pod, PodStatus
+from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
 
 GIB = 2**30
 
 
-def figures(**changes) -> Figures:
-    cards = (
-        CardReading(GPU("GPU-0", 0, "T4", 16 * GIB), 5 * GIB, utilization=40),
-        CardReading(GPU("GPU-1", 1, "T4", 16 * GIB, healthy=False), 0, problem="lost"),
-    )
-    share = [{"uuid": "GPU-0", "memory": 4 * GIB}, {"uuid": "GPU-1", "memory": GIB}]
-    grant = {"version": 1, "uid": "u", "slots": [{"container": "main", "shares": share}]}
-    slot = ContainerSlot(
-        "u",
-        "web",
-        'odd"name',
-        "main",
-        Limits("u", "enforce", (CardLimit("GPU-0", 4 * GIB, 1), CardLimit("GPU-1", GIB, 1))),
-        Usage(
-            (ProcessUsage(1, (GIB, 0, *[0] * 14)), ProcessUsage(2, (GIB, 7, *[0] * 14))),
-            (3 * GIB, 7, *[0] * 14),
-            denied=4,
-            over=0,
-            last_active=time.monotonic_ns() - 30 * 10**9,
+def figures(view: View | None = None, **changes) -> Figures:
+    gpus = (
+        GpuView(
+            GPU("GPU-0", 0, "T4", 16 * GIB),
+            "n1",
+            outside=GIB,
+            shares=(ShareView("u", "a", "GPU-0", 4 * GIB),),
+            used=5 * GIB,
+            utilization=40,
+        ),
+        GpuView(
+            GPU("GPU-1", 1, "T4", 16 * GIB, healthy=False),
+            "n1",
+            problem="lost",
+            shares=(ShareView("u", "a", "GPU-1", GIB),),
+            used=0,
         ),
     )
+    grant = GrantView(
+        "u",
+        'odd"name',
+        (
+            ShareView("u", 'odd"name', "GPU-0", 4 * GIB, used=2 * GIB, peak=3 * GIB, utilization=30),
+            ShareView("u", 'odd"name', "GPU-1", GIB, used=7, peak=7),
+        ),
+        "web",
+        container="main",
+        denied=4,
+        idle_seconds=30.0,
+    )
     whole = Figures(
-        "n1",
-        Sight(cards, {"GPU-0": GIB}, time.monotonic() - 3, granted=True),
-        {"u": read_grant(json.dumps(grant), "u")},
-        [slot],
+        view or View((NodeView("n1", gpus),), (grant,)),
         AgentHealth(registered=True, pod_resources=False, api=True, published=7, version="1.0"),
-        *moment(),
+        time.time(),
+        3.0,
     )
     return whole._replace(**changes)
 
@@ -106,47 +108,22 @@ def test_the_agent_tells_of_itself():
     assert 3 <= told["cotenant_agent_survey_age_seconds"][()] < 60
 
 
-def test_before_the_first_look_there_is_only_the_agent():
-    told = read(figures(sight=None, slots=[]))
+def test_before_the_first_survey_there_is_only_the_agent():
+    told = read(figures(View((NodeView("n1"),)), survey_age=None))
     assert "cotenant_agent_survey_age_seconds" not in told
     assert not any("gpu" in name or "container" in name for name in told)
 
 
 def test_a_container_that_did_nothing_yet_has_no_last_activity():
-    (slot,) = figures().slots
-    told = read(figures(slots=[slot._replace(usage=slot.usage._replace(last_active=0))]))
+    shown = figures()
+    (grant,) = shown.view.grants
+    told = read(figures(replace(shown.view, grants=(replace(grant, idle_seconds=None),))))
     assert "cotenant_container_last_activity_timestamp_seconds" not in told
 
 
-ID, OTHER_ID = "9f" * 32, "7e" * 32
-
-
-def utilization(by_gpu: dict[str, dict[Owner, int]], **changes) -> dict[tuple[str, ...], float]:
-    sight = figures().sight._replace(busy=by_gpu)
-    shown = read(figures(**{"sight": sight, "containers": {("u", "main"): ID}, **changes}))
-    return shown.get("cotenant_container_utilization_ratio", {})
-
-
-def test_a_container_s_share_of_a_gpu_s_time_is_that_of_its_processes():
-    whose = ("main", "web", 'odd"name')
-    of_two = {Owner("u", f"cri-{ID}.scope"): 30, Owner("u", f"cri-{OTHER_ID}.scope"): 50, Owner("v", ID): 9}
-    assert utilization({"GPU-0": of_two, "GPU-1": {}}) == {(*whose, "GPU-0"): 0.3, (*whose, "GPU-1"): 0}
-    assert utilization({"GPU-0": {Owner("u", ID): 130}}) == {(*whose, "GPU-0"): 1}
-
-
-def test_utilization_is_absent_where_it_is_not_known():
-    assert utilization({}) == {}, "the driver does not report it"
-    assert utilization({"GPU-0": {Owner("u", ID): 30}}, containers={}) == {}
-    assert utilization({"GPU-0": {Owner("u", ID): 30}}, containers={("u", "main"): ""}) == {}
-
-
-def test_container_ids_are_read_from_the_status():
-    status = PodStatus(
-        container_statuses=(ContainerStatus("main", container_id=f"containerd://{ID}"), ContainerStatus("b")),
-        init_container_statuses=(ContainerStatus("side", container_id=f"cri-o://{OTHER_ID}"),),
-    )
-    found = container_ids([Pod(metadata=Meta(name="a", uid="u"), status=status)])
-    assert found == {("u", "main"): ID, ("u", "b"): "", ("u", "side"): OTHER_ID}
+def test_a_container_s_utilization_is_absent_where_it_is_not_known():
+    told = read(figures())
+    assert told["cotenant_container_utilization_ratio"] == {("main", "web", 'odd"name', "GPU-0"): 0.3}
 
 
 async def show(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""What an agent tells of its node to whoever examines the cluster."""
+"""What an agent reports of its node at /state."""
 
 import json
 
@@ -11,6 +11,7 @@ from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.classic.pod_resources import Holder
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.slots.owner import SlotOwner
+from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.agent.state import state
 
 GI = 2**30
@@ -26,23 +27,31 @@ def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
         state(
             "1.0",
             ["the cards"],
-            slots.read(),
+            snapshot("n1", Sight((card,), {}, 0.0, granted=True), [], slots.read(), 0.0),
             {"slot-0003": (Holder("team", "a", "main"),)},
-            Sight((card,), {}, 0.0, granted=True),
         )
     )
     assert told["waits"] == ["the cards"]
     assert told["kubelet"] == {"slot-0003": ["team/a/main"]}
     (slot,) = told["slots"]
-    assert (slot["device"], slot["uid"], slot["mode"]) == ("slot-0003", "uid-1", "enforce")
-    assert (slot["limits"], slot["used"], slot["held"]) == ({"GPU-1": 4 * GI}, {"GPU-1": 0}, False)
+    assert slot == {
+        "device": "slot-0003",
+        "uid": "uid-1",
+        "namespace": "team",
+        "pod": "a",
+        "container": "main",
+        "mode": "enforce",
+        "limits": {"GPU-1": 4 * GI},
+        "used": {"GPU-1": 0},
+        "held": False,
+    }
     assert told["cards"] == [
         {"uuid": "GPU-1", "index": 0, "memory": 80 * GI, "used": 5 * GI, "problem": None}
     ]
 
 
 def test_an_agent_that_has_just_started_tells_that_it_knows_nothing():
-    assert json.loads(state("1.0", [], [], None, None)) == {
+    assert json.loads(state("1.0", [], snapshot("n1", None, [], [], 0.0), None)) == {
         "version": "1.0",
         "waits": [],
         "slots": [],

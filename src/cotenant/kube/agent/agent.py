@@ -20,25 +20,19 @@ from pathlib import Path
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.hardware import libraries
 from cotenant.hardware.enforcers.shim import Shim
-from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.driver import NodeCards, cards_of
 from cotenant.kube.agent.cards.part import Cards
+from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.classic.device_plugin import DevicePlugin
 from cotenant.kube.agent.classic.pod_resources import SOCKET, Holders, PodResources
 from cotenant.kube.agent.context import NodeContext
-from cotenant.kube.agent.metrics import (
-    AgentHealth,
-    ContainerSlot,
-    Figures,
-    container_ids,
-    expose,
-    moment,
-)
+from cotenant.kube.agent.metrics import AgentHealth, Figures, expose
 from cotenant.kube.agent.parts import PARTS
 from cotenant.kube.agent.publishing import Publisher
 from cotenant.kube.agent.serving import serving
 from cotenant.kube.agent.single_instance import alone
 from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.agent.state import state
 from cotenant.kube.api.auth.access import Access
 from cotenant.kube.api.client import Client
@@ -51,6 +45,7 @@ from cotenant.kube.parts.running import LINGER, Failures, PartFailed, run_all
 from cotenant.kube.settings import Settings
 from cotenant.observe.endpoints import endpoints
 from cotenant.observe.exposition import Registry, text_of
+from cotenant.observe.view import View
 from cotenant.settings.declaring import is_dns_name
 
 log = get_logger(__name__)
@@ -148,20 +143,8 @@ class Agent:
         """Says of each part why it is not ready, if it is not."""
         return {part.name: self._failures.reason(part) for part in self.parts} | self._failures.why
 
-    def _read_slots(self) -> list[ContainerSlot]:
-        found = []
-        for slot in self._slots.read():
-            with suppress(SlotUnusable):  # removed meanwhile
-                owner = slot.owner
-                found.append(
-                    ContainerSlot(
-                        owner.uid, owner.namespace, owner.name, owner.container, slot.limits, slot.usage()
-                    )
-                )
-        return found
-
     async def _metrics(self) -> bytes:
-        answered, cards = self._pod_resources.answered, self.context.use(Cards)
+        answered = self._pod_resources.answered
         health = AgentHealth(
             registered=self.context.use(DevicePlugin).registered_since is not None,
             pod_resources=answered is not None and time.monotonic() - answered < _HEARD,
@@ -169,17 +152,20 @@ class Agent:
             published=self.context.use(Publisher).published,
             version=self.context.version,
         )
-        sight, grants = cards.sight, cards.grants() or {}
-        ids, node = container_ids(self._informers[PODS].store), self._own.node
-        figures = await asyncio.to_thread(
-            lambda: expose(Figures(node, sight, grants, self._read_slots(), health, *moment(), ids))
-        )
-        return figures + text_of(self._registry)
+        now, unix, sight = time.monotonic(), time.time(), self.context.use(Cards).sight
+        age = None if sight is None else max(0.0, now - sight.at)
+        figures = Figures(await self._view(sight, now), health, unix, age)
+        return await asyncio.to_thread(expose, figures) + text_of(self._registry)
 
     async def _state(self) -> bytes:
         kubelet: Holders | None = None
         with suppress(CotenantError):
             kubelet = await self._pod_resources.holders()
         waits = [reason for reason in self.ready().values() if reason is not None]
-        sight, own_version = self.context.use(Cards).sight, self.context.version
-        return await asyncio.to_thread(lambda: state(own_version, waits, self._slots.read(), kubelet, sight))
+        view = await self._view(self.context.use(Cards).sight, time.monotonic())
+        return await asyncio.to_thread(state, self.context.version, waits, view, kubelet)
+
+    async def _view(self, sight: Sight | None, now: float) -> View:
+        """Gathers the node in a thread: every slot's files are read."""
+        node, pods = self._own.node, list(self._informers[PODS].store)
+        return await asyncio.to_thread(lambda: snapshot(node, sight, pods, self._slots.read(), now))

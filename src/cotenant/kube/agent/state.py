@@ -1,59 +1,46 @@
-"""Reads what the agent knows of its node for /state: slots, the kubelet's record, and the GPUs.
+"""Encodes the view of a node for /state, with what the kubelet has on record.
 
 Nothing in it is secret.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
-from cotenant.hardware.nvml import CardReading
-from cotenant.hardware.slots import SlotUnusable
-from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.classic.pod_resources import Holders
-from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.observe.state import LONGEST_REASON, AgentState, GpuState, SlotState, encode
+from cotenant.observe.view import GpuView, GrantView, View
 
 
-def state(
-    version: str,
-    waits: Sequence[str],
-    slots: Iterable[NodeSlot],
-    kubelet: Holders | None,
-    sight: Sight | None,
-) -> bytes:
+def state(version: str, waits: Sequence[str], view: View, kubelet: Holders | None) -> bytes:
     """`waits`: what the agent is not ready for. `kubelet`: None if it does not answer."""
     return encode(
         AgentState(
             version=version,
             waits=tuple(reason[:LONGEST_REASON] for reason in waits),
-            slots=tuple(found for slot in slots if (found := _slot(slot)) is not None),
+            slots=tuple(map(_slot, view.grants)),
             kubelet=None
             if kubelet is None
             else {device: tuple(map(str, of)) for device, of in kubelet.items()},
-            cards=tuple(map(_gpu, sight.cards)) if sight is not None else (),
+            cards=tuple(map(_gpu, view.gpus)),
         )
     )
 
 
-def _slot(slot: NodeSlot) -> SlotState | None:
-    with suppress(SlotUnusable):  # removed meanwhile
-        usage, cards = slot.usage(), slot.limits.cards
-        return SlotState(
-            device=slot.key,
-            uid=slot.owner.uid,
-            namespace=slot.owner.namespace,
-            pod=slot.owner.name,
-            container=slot.owner.container,
-            mode=slot.limits.mode,
-            limits={card.uuid: card.bytes for card in cards},
-            used={card.uuid: usage.used(at) for at, card in enumerate(cards)},
-            held=slot.is_held(),
-        )
-    return None
+def _slot(grant: GrantView) -> SlotState:
+    return SlotState(
+        device=grant.slot,
+        uid=grant.id,
+        namespace=grant.namespace,
+        pod=grant.name,
+        container=grant.container,
+        mode=grant.mode,
+        limits={share.uuid: share.memory for share in grant.shares},
+        used={share.uuid: share.used for share in grant.shares},
+        held=bool(grant.in_use),
+    )
 
 
-def _gpu(card: CardReading) -> GpuState:
-    problem = None if card.problem is None else card.problem[:LONGEST_REASON]
-    return GpuState(card.gpu.uuid, card.gpu.index, card.gpu.memory, card.used, problem)
+def _gpu(view: GpuView) -> GpuState:
+    problem = None if view.problem is None else view.problem[:LONGEST_REASON]
+    return GpuState(view.gpu.uuid, view.gpu.index, view.gpu.memory, view.used or 0, problem)

@@ -1,4 +1,8 @@
-"""Reads a server's ledger and line for /state, where they are compared with what the API server has."""
+"""Encodes a server's ledger and line for /state, where they are compared with what the API server has.
+
+It is the ledger itself and not the view of the cluster: the view is gathered from the API, so a server that
+reported it would always agree with the API.
+"""
 
 from __future__ import annotations
 

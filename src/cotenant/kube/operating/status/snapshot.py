@@ -11,10 +11,10 @@ from typing import Any
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
-from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.nodes.gpus import NONE, GpusUnreadable, drained_of, read_gpus
 from cotenant.kube.pods.demand import readable_grant
+from cotenant.kube.pods.shares import shares_of
 from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
 
 _OnGpu = dict[tuple[str, str], list[ShareView]]
@@ -30,32 +30,12 @@ def snapshot(nodes: Iterable[Node], pods: Iterable[Pod]) -> View:
     for pod in pods:
         grant = readable_grant(pod)
         if grant is not None:
-            meta, shares = pod.metadata, _shares(pod, grant)
+            meta, shares = pod.metadata, shares_of(pod, grant)
             grants.append(GrantView(meta.uid, meta.name, shares, meta.namespace))
             for share in shares:
                 on_gpu.setdefault((pod.spec.node_name, share.uuid), []).append(share)
     seen = (_node(node, on_gpu) for node in nodes if names.GPUS in node.metadata.annotations)
     return View(tuple(sorted(seen, key=lambda each: each.name)), tuple(grants))
-
-
-def _shares(pod: Pod, grant: PodGrant) -> tuple[ShareView, ...]:
-    """One for each GPU: the containers of a pod may share one."""
-    meta = pod.metadata
-    found: dict[str, ShareView] = {}
-    for slot in grant.slots:
-        for share in slot.shares:
-            before = found.get(share.uuid)
-            compute = (share.compute or 0) + ((before.compute or 0) if before else 0)
-            found[share.uuid] = ShareView(
-                meta.uid,
-                meta.name,
-                share.uuid,
-                share.memory + (before.memory if before else 0),
-                compute or None,
-                share.whole or (before is not None and before.whole),
-                meta.namespace,
-            )
-    return tuple(found.values())
 
 
 def _node(node: Node, on_gpu: _OnGpu) -> NodeView:
