@@ -140,7 +140,7 @@ def test_interrupted_on_a_terminal_it_leaves_nothing(environ, tmp_path, number):
         if select.select([ours], [], [], 0.2)[0]:
             seen += os.read(ours, 65536)
     assert b"\x1b[" in seen  # colours, since this is a terminal
-    assert b"This machine has 1 of its own" in seen
+    assert b"This machine has 1 real GPU" in seen
     process.send_signal(number)
     while process.poll() is None and time.monotonic() < end:  # what it still says must not block it
         if select.select([ours], [], [], 0.1)[0]:
