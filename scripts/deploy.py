@@ -36,6 +36,7 @@ OF_THE_CHART = {
     "leader.lease",
     "agent.node",
     "agent.address",
+    "agent.certificate",
 }
 """Settings that the chart itself makes: another value would not fit the rest of what it installs."""
 

@@ -128,6 +128,8 @@ def clear(cluster: Cluster) -> None:
     """What servers made, and what the agent wrote on the node, for the tests that come after."""
     for path in (
         f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates",
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-agent-certificate",
+        f"/api/v1/namespaces/{NAMESPACE}/configmaps/cotenant-ca",
         f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/cotenant-extender",
         f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-scheduler",
     ):

@@ -19,6 +19,8 @@ from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
+from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP, CA_KEY
+from cotenant.kube.certificates.keeper import KeeperTimes, certificate_policy
 from cotenant.kube.settings import Settings
 from cotenant.settings.loading import read_settings
 
@@ -136,6 +138,9 @@ class TestValues:
             ({"image__digest": "latest"}, "image/digest"),
             ({"agent__maxUnavailable": "many"}, "agent/maxUnavailable"),
             ({"scheduler__extenderUrl": "http://plain"}, "scheduler/extenderUrl"),
+            ({"prometheus__interval": "often"}, "prometheus/interval"),
+            ({"prometheus__labels": {"release": 1}}, "prometheus/labels/release"),
+            ({"settings__agent__certificate": "/tmp"}, "certificate"),
         ],
         ids=str,
     )
@@ -160,6 +165,45 @@ class TestValues:
     def test_a_scheduler_of_ones_own_takes_the_place_of_ours(self):
         documents = render(scheduler__enabled=False, settings__admission__scheduler="default-scheduler")
         assert not [each for each in documents if each["metadata"]["labels"][chart.COMPONENT] == "scheduler"]
+
+    def test_monitors_verify_every_pod_by_the_authority_that_the_server_publishes(self):
+        documents = render(
+            prometheus__enabled=True, prometheus__interval="15s", prometheus__labels={"release": "mine"}
+        )
+        for component, kind, port, service in (
+            ("server", "Deployment", "webhook", "cotenant-webhook"),
+            ("agent", "DaemonSet", "metrics", "cotenant-agent"),
+        ):
+            monitor = named(documents, "PodMonitor", f"cotenant-{component}")
+            assert monitor["metadata"]["labels"]["release"] == "mine"
+            assert monitor["metadata"]["namespace"] == NAMESPACE, "where the ConfigMap is"
+            template = named(documents, kind, f"cotenant-{component}")["spec"]["template"]
+            chosen = monitor["spec"]["selector"]["matchLabels"]
+            assert chosen.items() <= template["metadata"]["labels"].items()
+            assert port in {each["name"] for each in template["spec"]["containers"][0]["ports"]}
+            (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+            assert (endpoint["port"], endpoint["scheme"], endpoint["interval"]) == (port, "https", "15s")
+            assert endpoint["honorLabels"] is True
+            assert endpoint["tlsConfig"] == {
+                "serverName": f"{service}.{NAMESPACE}.svc",
+                "ca": {"configMap": {"name": CA_CONFIG_MAP, "key": CA_KEY}},
+            }
+            policy = certificate_policy(settings_of(documents), KeeperTimes())
+            assert endpoint["tlsConfig"]["serverName"] in {*policy.names, *policy.agent_names}
+
+    def test_without_the_operator_there_are_no_monitors(self):
+        assert not [each for each in render() if each["apiVersion"].startswith("monitoring.coreos.com")]
+        scraped = render(prometheus__enabled=True, prometheus__interval="")
+        endpoint = named(scraped, "PodMonitor", "cotenant-agent")["spec"]["podMetricsEndpoints"][0]
+        assert "interval" not in endpoint
+
+    def test_agents_mount_their_certificate_where_they_look_for_it_and_no_other_secret(self):
+        documents = render()
+        spec = named(documents, "DaemonSet", "cotenant-agent")["spec"]["template"]["spec"]
+        (volume,) = [each for each in spec["volumes"] if "secret" in each]
+        assert volume["secret"] == {"secretName": AGENT_SECRET, "optional": True, "defaultMode": 0o400}
+        (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
+        assert (mount["mountPath"], mount["readOnly"]) == (settings_of(documents).agent.certificate, True)
 
     def test_the_image_by_its_digest(self):
         digest = "sha256:" + "0" * 64
@@ -243,6 +287,11 @@ class TestOnTheApiServer:
         said = control_plane.kubectl("apply", "--dry-run=server", "-l", label, "-f", manifest)
         assert said
         assert all("validatingadmissionpolicy" in line for line in said.splitlines())
+
+    def test_where_there_is_no_operator_helm_says_what_is_missing(self, kubeconfig: Path):
+        access = (f"--namespace={NAMESPACE}", f"--kubeconfig={kubeconfig}")
+        with pytest.raises(AssertionError, match='no matches for kind "PodMonitor"'):
+            helm("install", "cotenant", str(chart.CHART), "--set=prometheus.enabled=true", *access)
 
     @pytest.mark.usefixtures("_taken_away")
     def test_helm_installs_upgrades_and_uninstalls_it(self, api: Api, kubeconfig: Path):

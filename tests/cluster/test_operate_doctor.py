@@ -305,7 +305,11 @@ def test_certificates_that_have_expired_are_told_until_a_server_runs_and_renews_
 ):
     then = datetime.now(UTC) - timedelta(days=100)
     wanted = CertificatePolicy(
-        ("cotenant-webhook",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10)
+        ("cotenant-webhook",),
+        ("cotenant-agent",),
+        timedelta(days=90),
+        timedelta(days=3650),
+        timedelta(seconds=10),
     )
     expired = renewal.to_data(renewal.renewed(CertificateSet(), wanted, then))
     cotenant.servers[0].kill()

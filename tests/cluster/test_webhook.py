@@ -366,7 +366,9 @@ class Creator:
 
 def test_no_pod_is_lost_while_certificates_and_authorities_change(installed: Hook, api: Api, pods: str):
     """A certificate lives for 12 seconds; its authority for 120, of which 70 are over. Every question meets the newest."""
-    wanted = CertificatePolicy(("none",), timedelta(seconds=12), timedelta(seconds=120), timedelta(seconds=1))
+    wanted = CertificatePolicy(
+        ("none",), ("none",), timedelta(seconds=12), timedelta(seconds=120), timedelta(seconds=1)
+    )
     old = renewed(CertificateSet(), wanted, datetime.now(UTC) - timedelta(seconds=70))
     forget(api)
     secrets = SECRET.rsplit("/", 1)[0]

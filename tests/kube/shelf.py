@@ -43,6 +43,11 @@ class Shelf(FakeApi):
         return self.raw(SECRETS, SECRET, SETTINGS.namespace)
 
     @property
+    def renewals(self) -> int:
+        """How often the Secret with all certificates was written."""
+        return sum(write.split()[1:] == ["secrets", SECRET] for write in self.writes)
+
+    @property
     def bundle(self) -> bytes:
         """The authorities that the API server is to trust."""
         return base64.b64decode(self.configuration["webhooks"][0]["clientConfig"].get("caBundle", ""))

@@ -82,6 +82,8 @@ def delete(api: Api) -> None:
     for path in (
         f"{WEBHOOKS}/cotenant",
         f"{own}/secrets/cotenant-certificates",
+        f"{own}/secrets/cotenant-agent-certificate",
+        f"{own}/configmaps/cotenant-ca",
         f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-server",
         *(f"{own}/services/{each['metadata']['name']}" for each in api.items(f"{own}/services")),
         *(f"{slices}/{each['metadata']['name']}" for each in api.items(slices)),

@@ -186,6 +186,42 @@ class TestTheServer:
         with pytest.raises(Refused, match=r"403.*nothing in a pod but the annotation cotenant.dev/retry"):
             server.patch(waiting, body, kind="strategic")
 
+    @pytest.mark.parametrize(
+        ("resource", "name", "type"),
+        [
+            ("secrets", "cotenant-certificates", "Opaque"),
+            ("secrets", "cotenant-agent-certificate", "kubernetes.io/tls"),
+            ("configmaps", "cotenant-ca", ""),
+        ],
+    )
+    def test_creates_what_it_keeps_certificates_in(self, server: Api, resource: str, name: str, type: str):
+        self.creates(server, resource, name, type)
+
+    @pytest.mark.parametrize(
+        ("resource", "name", "type"),
+        [
+            ("secrets", "another", "Opaque"),
+            ("secrets", "cotenant-ca", "Opaque"),
+            ("secrets", "cotenant-certificates", "kubernetes.io/service-account-token"),
+            ("secrets", "cotenant-agent-certificate", "kubernetes.io/service-account-token"),
+            ("configmaps", "another", ""),
+            ("configmaps", "cotenant-settings", ""),
+            ("configmaps", "cotenant-certificates", ""),
+        ],
+    )
+    def test_creates_no_other_secret_or_config_map(self, server: Api, resource: str, name: str, type: str):
+        with pytest.raises(Refused, match=r"403.*creates no Secret but cotenant-certificates"):
+            self.creates(server, resource, name, type)
+
+    def creates(self, server: Api, resource: str, name: str, type: str) -> None:
+        body: Object = {"metadata": {"name": name}}
+        if resource == "secrets":
+            annotation = {"kubernetes.io/service-account.name": "cotenant-agent"}
+            body["metadata"]["annotations"] = annotation
+            body |= {"type": type, "stringData": {"tls.crt": "x", "tls.key": "y"}}
+        path = f"/api/v1/namespaces/{chart.NAMESPACE}/{resource}"
+        server.request("POST", path, body, query={"dryRun": "All"})
+
     def test_has_the_rights_that_it_needs(self, server: Api):
         own = chart.NAMESPACE
         for verb in ("get", "list", "watch"):
@@ -196,6 +232,9 @@ class TestTheServer:
         assert may(server, "patch", "events")
         for verb in ("get", "watch", "update", "patch"):
             assert may(server, verb, "secrets", own, "cotenant-certificates")
+        for verb in ("get", "patch"):
+            assert may(server, verb, "secrets", own, "cotenant-agent-certificate")
+            assert may(server, verb, "configmaps", own, "cotenant-ca")
         for verb in ("get", "update", "patch"):
             assert may(server, verb, "leases", own, "cotenant-server", "coordination.k8s.io")
             assert may(server, verb, "endpointslices", own, "cotenant-extender", "discovery.k8s.io")
@@ -219,6 +258,11 @@ class TestTheServer:
         assert not may(server, "get", "secrets", "kube-system", "cotenant-certificates")
         assert not may(server, "list", "secrets")
         assert not may(server, "delete", "secrets", own, "cotenant-certificates")
+        assert not may(server, "delete", "secrets", own, "cotenant-agent-certificate")
+        for verb in ("get", "patch", "update", "delete"):
+            assert not may(server, verb, "configmaps", own, "cotenant-settings")
+        assert not may(server, "delete", "configmaps", own, "cotenant-ca")
+        assert not may(server, "create", "configmaps", "kube-system")
         assert not may(server, "get", "leases", own, "another", "coordination.k8s.io")
         webhooks = "mutatingwebhookconfigurations"
         assert not may(server, "patch", webhooks, name="another", group="admissionregistration.k8s.io")

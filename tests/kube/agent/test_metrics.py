@@ -6,6 +6,7 @@ import asyncio
 import ssl
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import pytest
@@ -17,6 +18,8 @@ from cotenant.core.errors import CotenantError
 from cotenant.core.gpu import GPU
 from cotenant.kube.agent.metrics import AgentHealth, Figures, expose
 from cotenant.kube.agent.serving import serving
+from cotenant.kube.certificates.certificates import issue_self_signed
+from cotenant.kube.certificates.live_context import server_context
 from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
 
 GIB = 2**30
@@ -131,6 +134,7 @@ async def show(_: web.Request) -> web.Response:
 
 
 ROUTES = [web.get("/metrics", show)]
+TLS = server_context(issue_self_signed("test", ["n1"], datetime.now(UTC), timedelta(days=1)))
 
 
 async def fetched(url: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str]:
@@ -140,7 +144,7 @@ async def fetched(url: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str
 
 @pytest.mark.asyncio
 async def test_a_loopback_address_is_served_plainly():
-    async with serving("127.0.0.1", unused_ports(1)[0], "n1", ROUTES) as url:
+    async with serving("127.0.0.1", unused_ports(1)[0], "n1", ROUTES, TLS) as url:
         assert url.startswith("http://")
         assert await fetched(f"{url}/metrics") == (200, "cotenant_agent_registered 1.0\n")
         assert (await fetched(f"{url}/"))[0] == 404
@@ -149,7 +153,7 @@ async def test_a_loopback_address_is_served_plainly():
 @pytest.mark.asyncio
 async def test_other_addresses_are_served_by_tls():
     port = unused_ports(1)[0]
-    async with serving("", port, "n1", ROUTES) as url:
+    async with serving("", port, "n1", ROUTES, TLS) as url:
         assert url == f"https://n1:{port}"
         trusting = ssl.create_default_context()
         trusting.check_hostname = False
@@ -163,7 +167,7 @@ async def test_other_addresses_are_served_by_tls():
 @pytest.mark.asyncio
 async def test_a_port_that_is_taken_is_told_by_the_setting():
     port = unused_ports(1)[0]
-    async with serving("127.0.0.1", port, "n1", ROUTES):
+    async with serving("127.0.0.1", port, "n1", ROUTES, TLS):
         with pytest.raises(CotenantError, match=r"agent.address, agent.port: cannot listen on 127.0.0.1"):
-            async with serving("127.0.0.1", port, "n1", ROUTES):
+            async with serving("127.0.0.1", port, "n1", ROUTES, TLS):
                 await asyncio.sleep(0)

@@ -34,7 +34,8 @@ from cotenant.kube.certificates.renewal import (
 
 NAMES = ("cotenant-webhook", "cotenant-webhook.gpus.svc", "10.1.2.3", "fd00::1")
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-POLICY = CertificatePolicy(NAMES, 90 * DAY, 3650 * DAY, timedelta(seconds=10))
+AGENT_NAMES = ("cotenant-agent", "cotenant-agent.gpus.svc")
+POLICY = CertificatePolicy(NAMES, AGENT_NAMES, 90 * DAY, 3650 * DAY, timedelta(seconds=10))
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
@@ -81,7 +82,7 @@ def test_the_scheduler_is_let_in_and_nobody_else(serving: Any) -> None:
     live, kept = serving
     context = live.context(client_certificates=True)
     shake(context, client(kept.bundle, kept.scheduler), NAMES[0])
-    for other in (None, fresh().scheduler, kept.serving):
+    for other in (None, fresh().scheduler, kept.serving, kept.agent):
         with pytest.raises(ssl.SSLError):
             shake(context, client(kept.bundle, other), NAMES[0])
 
@@ -115,6 +116,7 @@ def test_openssl_verifies_the_chains(tmp_path: Path) -> None:
         "bundle": kept.bundle,
         "serving": kept.serving.certificate,
         "scheduler": kept.scheduler.certificate,
+        "agent": kept.agent.certificate,
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
@@ -127,6 +129,9 @@ def test_openssl_verifies_the_chains(tmp_path: Path) -> None:
     assert verify("serving", "sslserver", "-verify_hostname", "cotenant-webhook.gpus.svc")
     assert verify("serving", "sslserver", "-verify_ip", "10.1.2.3")
     assert verify("scheduler", "sslclient")
+    assert verify("agent", "sslserver", "-verify_hostname", "cotenant-agent.gpus.svc")
+    assert not verify("agent", "sslserver", "-verify_hostname", "cotenant-webhook.gpus.svc")
+    assert not verify("agent", "sslclient")
     assert not verify("serving", "sslclient")
     assert not verify("scheduler", "sslserver")
     assert not verify("serving", "sslserver", "-verify_hostname", "other.svc")
@@ -134,7 +139,7 @@ def test_openssl_verifies_the_chains(tmp_path: Path) -> None:
 
 def test_a_certificate_begins_an_hour_ago() -> None:
     kept = fresh()
-    for pair in (kept.authority, kept.serving, kept.scheduler):
+    for pair in (kept.authority, kept.serving, kept.scheduler, kept.agent):
         certificate = certificates.read(pair.certificate)
         assert certificate is not None
         assert certificate.not_valid_before_utc == NOW - HOUR
@@ -168,7 +173,7 @@ def test_certificates_are_renewed_when_a_third_is_left_by_the_same_authority() -
     later = renewed(stored(kept), POLICY, NOW + 61 * DAY)
     assert later.authority == kept.authority
     assert later.bundle == kept.bundle
-    assert ends(later.serving) == ends(later.scheduler) == NOW + 151 * DAY
+    assert ends(later.serving) == ends(later.scheduler) == ends(later.agent) == NOW + 151 * DAY
 
 
 def test_over_thirty_years_every_client_of_the_last_year_trusts_what_is_served() -> None:
@@ -185,14 +190,18 @@ def test_over_thirty_years_every_client_of_the_last_year_trusts_what_is_served()
         for bundle in {*bundles[-54:]}:
             assert is_signed(kept.serving.certificate, bundle)
             assert is_signed(kept.scheduler.certificate, bundle)
-        for pair in (kept.serving, kept.scheduler, kept.authority):
+            assert is_signed(kept.agent.certificate, bundle)
+        for pair in (kept.serving, kept.scheduler, kept.agent, kept.authority):
             assert ends(pair) > now + 20 * DAY
         assert len(certificates.read_all(kept.bundle)) <= 2
     assert len(authorities) == 5
     assert writes < 30 * 365 / 50 + 20
 
 
-@pytest.mark.parametrize("key", ["ca.crt", "ca.key", "tls.crt", "tls.key", "scheduler.crt", "scheduler.key"])
+@pytest.mark.parametrize(
+    "key",
+    [f"{pair}.{half}" for pair in ("ca", "tls", "scheduler", "agent") for half in ("crt", "key")],
+)
 @pytest.mark.parametrize("damage", ["missing", "garbage", "no base64", "cut", "another's", "twice"])
 def test_what_is_damaged_is_made_anew(key: str, damage: str) -> None:
     kept = fresh()
@@ -209,7 +218,7 @@ def test_what_is_damaged_is_made_anew(key: str, damage: str) -> None:
             "twice": base64.b64encode(whole + whole).decode(),
         }[damage]
     better = renewed(from_data(data), POLICY, NOW + HOUR)
-    for pair in (better.serving, better.scheduler):
+    for pair in (better.serving, better.scheduler, better.agent):
         assert is_signed(pair.certificate, better.bundle)
     live = LiveContext()
     live.serve(better.serving, better.bundle)
@@ -220,6 +229,28 @@ def test_what_is_damaged_is_made_anew(key: str, damage: str) -> None:
         )
         assert kept.authority.certificate in better.bundle
     assert renewed(stored(better), POLICY, NOW + HOUR) == better
+
+
+def test_a_set_from_before_agents_had_a_certificate_gets_one_and_nothing_else_changes() -> None:
+    kept = fresh()
+    older = replace(kept, agent=renewal.NOTHING)
+    better = renewed(stored(older), POLICY, NOW + HOUR)
+    assert better == replace(older, agent=better.agent)
+    assert is_signed(better.agent.certificate, kept.bundle)
+    found = certificates.read(better.agent.certificate)
+    assert found is not None
+    assert certificates.names_of(found) == AGENT_NAMES
+
+
+def test_an_agents_certificate_alone_does_not_hurry_the_change_of_the_authority() -> None:
+    """Servers and kube-scheduler can go on with what they have; only scrapers of agents wait."""
+    kept = fresh()
+    keyless = replace(kept, authority=replace(kept.authority, key=b""), agent=renewal.NOTHING)
+    soon = renewed(stored(keyless), POLICY, NOW + HOUR)
+    assert soon.authority.certificate == kept.authority.certificate
+    assert soon.agent == renewal.NOTHING
+    later = renewed(stored(soon), POLICY, NOW + 2 * HOUR)
+    assert is_signed(later.agent.certificate, soon.bundle)
 
 
 def test_an_authority_without_its_key_is_succeeded_after_the_successor_is_known() -> None:

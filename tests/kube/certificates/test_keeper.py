@@ -22,12 +22,16 @@ from cotenant.kube.admission.configuration import NAME, webhook_configuration
 from cotenant.kube.admission.settings import WebhookSettings
 from cotenant.kube.api.errors import AlreadyExists, Forbidden, NotFound, Unreachable
 from cotenant.kube.api.resources import (
+    CONFIG_MAPS,
     MUTATING_WEBHOOK_CONFIGURATIONS,
     NAMESPACES,
     SECRETS,
 )
 from cotenant.kube.certificates import certificates, renewal
+from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP
 from cotenant.kube.certificates.keeper import SECRET, CertificateKeeper, KeeperTimes
+from cotenant.kube.certificates.live_context import server_context
 from cotenant.kube.certificates.renewal import from_data, is_signed
 from cotenant.kube.settings import Settings
 
@@ -44,9 +48,10 @@ def test_the_first_makes_the_secret_and_the_next_one_uses_it() -> None:
     assert (one.trouble, two.trouble) == (None, None)
     assert served(one) == served(two)
     assert one.ca_bundle == two.ca_bundle == shelf.bundle
-    assert shelf.written("secrets") == 1
+    assert shelf.renewals == 1
     assert set(shelf.secret["data"]) == {
-        *("ca.crt", "ca.key", "tls.crt", "tls.key", "scheduler.crt", "scheduler.key", "bundle.crt")
+        *("ca.crt", "ca.key", "tls.crt", "tls.key", "scheduler.crt", "scheduler.key"),
+        *("agent.crt", "agent.key", "bundle.crt"),
     }
 
 
@@ -84,7 +89,7 @@ def test_of_many_that_race_one_wins_and_all_serve_the_same(seed: int) -> None:
         assert {each.trouble for each in keepers} == {None}
         assert len({serving(each) for each in keepers}) == 1
         assert {each.ca_bundle for each in keepers} == {shelf.bundle}
-    assert shelf.written("secrets") == 7
+    assert shelf.renewals == 7
 
 
 def test_it_makes_no_second_secret_where_one_appears_meanwhile() -> None:
@@ -106,7 +111,7 @@ def test_it_makes_no_second_secret_where_one_appears_meanwhile() -> None:
 
     run(both())
     assert serving(one) == serving(two)
-    assert shelf.written("secrets") == 1
+    assert shelf.renewals == 1
 
 
 def test_only_the_bundle_is_touched_in_the_configuration_and_a_reset_is_mended() -> None:
@@ -265,7 +270,7 @@ def test_servers_of_different_times_write_no_more_than_once_a_step() -> None:
     pair = [keeper(shelf, past), keeper(shelf, future)]
     for number in range(10):
         run(pair[number % 2].reconcile())
-    assert shelf.written("secrets") <= 10
+    assert shelf.renewals <= 10
 
 
 def test_keys_of_others_in_the_secret_are_left_alone() -> None:
@@ -290,6 +295,96 @@ def test_no_log_shows_a_key(caplog: pytest.LogCaptureFixture) -> None:
     assert "created" in told
     assert "PRIVATE" not in told
     assert not any(text in told for text in secrets)
+
+
+def trusted_by_scrapers(shelf: Shelf) -> bytes:
+    return shelf.raw(CONFIG_MAPS, CA_CONFIG_MAP, "gpus")["data"]["ca.crt"].encode()
+
+
+def agents_pair(shelf: Shelf) -> KeyPair:
+    data = shelf.raw(SECRETS, AGENT_SECRET, "gpus")["data"]
+    return KeyPair(*(base64.b64decode(data[key]) for key in ("tls.crt", "tls.key")))
+
+
+def test_a_scraper_verifies_servers_and_agents_by_the_config_map() -> None:
+    shelf = Shelf()
+    shelf.install()
+    one = keeper(shelf)
+    run(one.reconcile())
+    trusted = trusted_by_scrapers(shelf)
+    assert trusted == one.ca_bundle
+    served(one, trusted)
+    agent = server_context(agents_pair(shelf))
+    for ending in ("", ".gpus", ".gpus.svc", ".gpus.svc.cluster.local"):
+        shake(agent, tls_client(trusted), f"cotenant-agent{ending}")
+    with pytest.raises(ssl.SSLError):
+        shake(agent, tls_client(trusted), NAME_OF_SERVICE)
+    assert set(shelf.raw(SECRETS, AGENT_SECRET, "gpus")["data"]) == {"tls.crt", "tls.key"}, (
+        "no key of the authority"
+    )
+    assert set(shelf.raw(CONFIG_MAPS, CA_CONFIG_MAP, "gpus")["data"]) == {"ca.crt"}
+
+
+def test_a_scraper_trusts_a_new_authority_long_before_agents_serve_what_it_signed() -> None:
+    shelf, clock = Shelf(), Clock()
+    shelf.install()
+    one = keeper(shelf, clock)
+    heard: list[bytes] = []
+    seen: set[bytes] = set()
+    for days in range(0, 3650, 10):
+        clock.seconds = days * 86400.0
+        run(one.reconcile())
+        heard.append(trusted_by_scrapers(shelf))
+        seen.add(agents_pair(shelf).certificate)
+        for bundle in {*heard[-54:]}:  # of a year and a half ago
+            assert is_signed(agents_pair(shelf).certificate, bundle), days
+    assert len(seen) > 50
+    assert len(set(heard)) > 1
+
+
+def test_agents_keep_their_certificate_while_scrapers_cannot_be_told_of_its_authority() -> None:
+    shelf = Shelf()
+    shelf.install()
+    one = keeper(shelf)
+    run(one.reconcile())
+    before = agents_pair(shelf)
+    shelf.remove(SECRETS, SECRET, "gpus")  # all is made anew, by another authority
+    shelf.fails = {"patch configmaps": Forbidden("not allowed")}
+    run(one.reconcile())
+    assert isinstance(one.trouble, Forbidden)
+    assert agents_pair(shelf) == before
+    served(one, shelf.bundle)
+    shelf.fails = {}
+    run(one.reconcile())
+    assert one.trouble is None
+    assert is_signed(agents_pair(shelf).certificate, trusted_by_scrapers(shelf))
+    assert agents_pair(shelf) != before
+
+
+@pytest.mark.parametrize(("kind", "name"), [(CONFIG_MAPS, CA_CONFIG_MAP), (SECRETS, AGENT_SECRET)])
+def test_what_was_published_is_restored_and_what_others_wrote_there_stays(kind: Any, name: str) -> None:
+    shelf = Shelf()
+    shelf.install()
+    one = keeper(shelf)
+    run(one.reconcile())
+    whole = copy.deepcopy(shelf.raw(kind, name, "gpus")["data"])
+    shelf.remove(kind, name, "gpus")
+    run(one.reconcile())
+    assert shelf.raw(kind, name, "gpus")["data"] == whole
+    shelf.raw(kind, name, "gpus")["data"] = {**dict.fromkeys(whole, "x"), "note": "mine"}
+    run(one.reconcile())
+    assert shelf.raw(kind, name, "gpus")["data"] == {**whole, "note": "mine"}
+    writes = list(shelf.writes)
+    run(one.reconcile())
+    assert shelf.writes == writes
+
+
+def test_without_a_webhook_configuration_scrapers_can_verify_all_the_same() -> None:
+    shelf = Shelf()
+    one = keeper(shelf)
+    run(one.reconcile())
+    assert isinstance(one.trouble, NotFound)
+    assert trusted_by_scrapers(shelf) == one.ca_bundle
 
 
 @pytest_asyncio.fixture

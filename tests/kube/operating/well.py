@@ -24,7 +24,9 @@ from cotenant.observe.state import AgentState, ServerState
 
 SETTINGS = Settings()
 NAMES = tuple(f"cotenant-{service}.cotenant-system.svc" for service in ("webhook", "extender"))
-WANTED = CertificatePolicy(NAMES, timedelta(days=90), timedelta(days=3650), timedelta(seconds=10))
+WANTED = CertificatePolicy(
+    NAMES, ("cotenant-agent",), timedelta(days=90), timedelta(days=3650), timedelta(seconds=10)
+)
 KEPT = renewal.renewed(renewal.CertificateSet(), WANTED, NOW)
 DATA = renewal.to_data(KEPT)
 WEBHOOK = webhook_configuration(SETTINGS, SETTINGS.dialects, KEPT.bundle)

@@ -23,6 +23,7 @@ from cotenant.hardware.enforcers.shim import Shim
 from cotenant.kube.agent.cards.driver import NodeCards, cards_of
 from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.cards.survey import Sight
+from cotenant.kube.agent.certificate import ServingCertificate
 from cotenant.kube.agent.classic.device_plugin import DevicePlugin
 from cotenant.kube.agent.classic.pod_resources import SOCKET, Holders, PodResources
 from cotenant.kube.agent.context import NodeContext
@@ -121,7 +122,8 @@ class Agent:
         ]
         own = self._own
         try:
-            async with serving(own.address, own.port, own.node, routes) as url:
+            tls = self.context.use(ServingCertificate).server_context()
+            async with serving(own.address, own.port, own.node, routes, tls) as url:
                 log.info(
                     "agent serves", version=self.context.version, node=own.node, metrics=f"{url}/metrics"
                 )

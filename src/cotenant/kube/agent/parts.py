@@ -6,9 +6,10 @@ A part may use what earlier ones share. A new one is a folder with its `part.py`
 from __future__ import annotations
 
 from cotenant.kube.agent.cards.part import Cards
+from cotenant.kube.agent.certificate import ServingCertificate
 from cotenant.kube.agent.classic.part import KubeletPlugin
 from cotenant.kube.agent.published_node import PublishedNode
 from cotenant.kube.agent.slots.part import Slots
 from cotenant.kube.parts.part import Part
 
-PARTS: tuple[type[Part], ...] = (Cards, PublishedNode, KubeletPlugin, Slots)
+PARTS: tuple[type[Part], ...] = (ServingCertificate, Cards, PublishedNode, KubeletPlugin, Slots)

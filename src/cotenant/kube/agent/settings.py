@@ -21,6 +21,10 @@ class AgentSettings:
     """The address of its metrics; empty: all addresses. Only on a loopback address it speaks without TLS."""
     port: Port = 8889
     """The port of its metrics."""
+    certificate: str = "/etc/cotenant-certificate"
+    """The folder of the certificate of its metrics (tls.crt, tls.key), which the server issues. While there
+    is none, it serves a self-signed one.
+    """
     slots: str = "/run/cotenant"
     """The folder of the slots; it must be on tmpfs, and have the same path on the host."""
     kubelet: str = "/var/lib/kubelet"
@@ -45,7 +49,8 @@ class AgentSettings:
             raise BadInput(f"node: {self.node!a} is no node's name: see `kubectl get nodes`")
         if self.address and not is_address(self.address):
             raise BadInput(f"address: {self.address!a} is not an IP address")
-        for name, folder in (("slots", self.slots), ("kubelet", self.kubelet)):
+        folders = {"slots": self.slots, "kubelet": self.kubelet, "certificate": self.certificate}
+        for name, folder in folders.items():
             if not folder.startswith("/") or "\0" in folder:
                 raise BadInput(f"{name}: {folder!a} is not the absolute path of a folder")
         if self.simulate:

@@ -1,8 +1,9 @@
-"""Renews the server's certificates in a Secret, publishes the CA bundle and serves the newest certificate.
+"""Renews certificates in a Secret, publishes the CA bundle and serves the newest certificate.
 
 Every server does the same. The first one that sees a certificate due for renewal writes the Secret, guarded
 by the version that it read; the others read the result. The order is always: Secret, CA bundle of the webhook
-configuration, listener. So the next server completes what a killed one has left unfinished.
+configuration, listener, CA bundle for scrapers, certificate of the agents. So the next server completes what
+a killed one has left unfinished.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import base64
 import ipaddress
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,7 +27,7 @@ from cotenant.kube.api.objects import Secret
 from cotenant.kube.api.patches import Guard, pointer
 from cotenant.kube.api.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS
 from cotenant.kube.api.watcher import Watcher
-from cotenant.kube.certificates import certificates, renewal
+from cotenant.kube.certificates import certificates, distribution, renewal
 from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.live_context import LiveContext
 from cotenant.kube.certificates.renewal import CertificatePolicy, CertificateSet
@@ -56,13 +57,14 @@ class KeeperTimes:
 
 
 def certificate_policy(settings: Settings, times: KeeperTimes) -> CertificatePolicy:
-    """Derives names and lifetimes from the settings: both Services by all their names in cluster DNS."""
+    """Derives names and lifetimes from the settings: Services by all their names in cluster DNS. Agents have
+    no Service; they are named as if they had one.
+    """
     services = (settings.webhook.service, settings.extender.service)
-    endings = ("", f".{settings.namespace}", f".{settings.namespace}.svc")
-    names = [f"{service}{ending}" for service in services for ending in endings]
-    names += [f"{service}.{settings.namespace}.svc.cluster.local" for service in services]
+    names = [name for service in services for name in _dns_names(service, settings.namespace)]
     return CertificatePolicy(
         names=tuple(dict.fromkeys((*names, *(_normal(name) for name in settings.webhook.extra_names)))),
+        agent_names=_dns_names(distribution.AGENT_NAME, settings.namespace),
         lifetime=timedelta(seconds=settings.webhook.certificate_lifetime),
         authority_lifetime=timedelta(seconds=settings.webhook.authority_lifetime),
         settle=timedelta(seconds=times.settle),
@@ -165,13 +167,10 @@ class CertificateKeeper:
         except KubeError as error:
             return self._note(error)
         self.ca_bundle = kept.bundle
-        problem: KubeError | None = None
-        try:
-            await self._publish(kept.bundle)
-        except KubeError as error:
-            problem = error  # the certificate can be served all the same
-        self._use(kept)
-        return self._note(problem)
+        unpublished = await _failure(self._publish(kept.bundle))
+        self._use(kept)  # also if its authority could not be published
+        undistributed = await _failure(self._distribute(kept))
+        return self._note(unpublished or undistributed)
 
     async def _kept(self) -> CertificateSet:
         """Reads the Secret, renews what is due and returns the result."""
@@ -239,6 +238,16 @@ class CertificateKeeper:
         authorities = [certificates.pem(each) for each in certificates.read_all(bundle)]
         self._published = {each: self._published.get(each, now) for each in authorities}
 
+    async def _distribute(self, kept: CertificateSet) -> None:
+        """Publishes for scrapers what verifies servers and agents, then what agents serve: in this order, so
+        that a scraper trusts the authority of a certificate before it meets the certificate.
+        """
+        namespace = self.settings.namespace
+        wrote = await distribution.publish_bundle(self.client, namespace, kept.bundle)
+        if kept.agent != renewal.NOTHING:
+            wrote |= await distribution.publish_agent_certificate(self.client, namespace, kept.agent)
+        self._wrote |= wrote
+
     def _use(self, kept: CertificateSet) -> None:
         serving = kept.serving if self._may_serve(kept.serving) else self._serving
         if serving is None or (serving, kept.bundle) == (self._serving, self._trusted):
@@ -269,6 +278,20 @@ class CertificateKeeper:
         if error is not None and type(error) is not type(self.trouble):
             log.warning("certificates cannot be kept current", error=error)
         self.trouble = error
+
+
+async def _failure(step: Coroutine[Any, Any, None]) -> KubeError | None:
+    """Awaits the step and returns its error, so that the steps after it are not left out."""
+    try:
+        await step
+    except KubeError as error:
+        return error
+    return None
+
+
+def _dns_names(service: str, namespace: str) -> tuple[str, ...]:
+    endings = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.svc.cluster.local")
+    return tuple(f"{service}{ending}" for ending in endings)
 
 
 def _normal(name: str) -> str:

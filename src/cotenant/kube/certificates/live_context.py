@@ -32,9 +32,14 @@ class LiveContext:
             self._listening[client_certificates] = context
         return self._listening[client_certificates]
 
-    def serve(self, serving: KeyPair, trusted: bytes) -> None:
-        """Serves this certificate from the next connection on. If it cannot be loaded, nothing changes."""
-        self._newest = {False: server_context(serving), True: server_context(serving, trusted)}
+    def serve(self, serving: KeyPair, trusted: bytes | None = None) -> None:
+        """Serves this certificate from the next connection on. If it cannot be loaded, nothing changes.
+        Without `trusted`, there is no context that accepts client certificates.
+        """
+        newest = {False: server_context(serving)}
+        if trusted is not None:
+            newest[True] = server_context(serving, trusted)
+        self._newest = newest
 
     def _hand_over(self, client_certificates: bool) -> _Callback:
         def hand_over(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:

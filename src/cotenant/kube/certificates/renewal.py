@@ -1,4 +1,4 @@
-"""Decides which certificates of the server must be renewed, and renews them: pure apart from random keys.
+"""Decides which certificates of server and agents must be renewed, and renews them: pure but for random keys.
 
 A client that trusts the bundle must trust, at every moment, the certificate that is served. So a new
 authority is in the bundle long before it signs anything, and the old one stays in it until it expires:
@@ -33,6 +33,7 @@ _PAIRS = {
     "authority": ("ca.crt", "ca.key"),
     "serving": ("tls.crt", "tls.key"),
     "scheduler": ("scheduler.crt", "scheduler.key"),
+    "agent": ("agent.crt", "agent.key"),
     "successor": ("next-ca.crt", "next-ca.key"),
 }
 _PREVIOUS_KEY = "previous-ca.crt"
@@ -51,6 +52,8 @@ class CertificateSet:
     authority: KeyPair = NOTHING
     serving: KeyPair = NOTHING
     scheduler: KeyPair = NOTHING
+    agent: KeyPair = NOTHING
+    """What every agent serves: one certificate and one key for all of them."""
     successor: KeyPair = NOTHING
     previous: bytes = b""
     """Certificates of authorities that no longer sign, but are still trusted."""
@@ -67,6 +70,8 @@ class CertificatePolicy:
 
     names: tuple[str, ...]
     """DNS names and IP addresses of the servers."""
+    agent_names: tuple[str, ...]
+    """DNS names of the agents."""
     lifetime: timedelta
     authority_lifetime: timedelta
     settle: timedelta
@@ -96,26 +101,42 @@ def renewed(kept: CertificateSet, policy: CertificatePolicy, now: datetime) -> C
     """Returns the set with everything replaced that is due; the same set if nothing is."""
     kept = _with_authority(kept, policy, now)
     states = (serving_state(kept, policy, now), _scheduler_state(kept, now))
+    agent = _named_state(kept.agent, policy.agent_names, kept, now)
     if "bad" in states and not _signs(kept.authority, now):
         kept = _succeeded(kept)  # not trusted everywhere yet, but better than no certificate
     if not _signs(kept.authority, now):
         return kept
     if states[0] != "good":
-        names = policy.names
-        if states[0] == "lacking":  # another server, with other settings, may need the names that are there
-            names = tuple(dict.fromkeys((*names, *_names(kept.serving))))
-        serving = certificates.issue_serving(kept.authority, names, now, policy.lifetime)
-        kept = replace(kept, serving=serving)
+        kept = replace(kept, serving=_issued(kept.serving, states[0], policy.names, kept, policy, now))
     if states[1] != "good":
         scheduler = certificates.issue_client(kept.authority, SCHEDULER, now, policy.lifetime)
         kept = replace(kept, scheduler=scheduler)
+    if agent != "good":
+        kept = replace(kept, agent=_issued(kept.agent, agent, policy.agent_names, kept, policy, now))
     return kept
 
 
+def _issued(
+    before: KeyPair,
+    state: State,
+    names: tuple[str, ...],
+    kept: CertificateSet,
+    policy: CertificatePolicy,
+    now: datetime,
+) -> KeyPair:
+    if state == "lacking":  # another server, with other settings, may need the names that are there
+        names = tuple(dict.fromkeys((*names, *_names(before))))
+    return certificates.issue_serving(kept.authority, names, now, policy.lifetime)
+
+
 def serving_state(kept: CertificateSet, policy: CertificatePolicy, now: datetime) -> State:
-    """Returns the state of the serving certificate. It can be served unless it is `bad`."""
-    state = _state(kept.serving, kept, now)
-    if state == "good" and not set(policy.names) <= set(_names(kept.serving)):
+    """Returns the state of the server's certificate. It can be served unless it is `bad`."""
+    return _named_state(kept.serving, policy.names, kept, now)
+
+
+def _named_state(pair: KeyPair, names: tuple[str, ...], kept: CertificateSet, now: datetime) -> State:
+    state = _state(pair, kept, now)
+    if state == "good" and not set(names) <= set(_names(pair)):
         return "lacking"
     return state
 

@@ -18,7 +18,8 @@ from cotenant.dialects import names
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.objects import Node
-from cotenant.kube.api.resources import ENDPOINT_SLICES, LEASES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.api.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.nodes.condition import removal
 from cotenant.kube.nodes.gpus import read_gpus
@@ -26,6 +27,8 @@ from cotenant.kube.nodes.gpus import read_gpus
 AGENTS = "app.kubernetes.io/name=cotenant,app.kubernetes.io/component in (agent,server)"
 OWN: tuple[tuple[Resource[Any], str], ...] = (
     (SECRETS, SECRET),
+    (SECRETS, AGENT_SECRET),
+    (CONFIG_MAPS, CA_CONFIG_MAP),
     (ENDPOINT_SLICES, "cotenant-extender"),
     (LEASES, "cotenant-server"),
     (LEASES, "cotenant-scheduler"),

@@ -18,7 +18,8 @@ from cotenant.kube.operating.doctor.remedies import FIX, restore
 from cotenant.kube.operating.doctor.subject import ClusterSubject, guard_of
 
 POLICIES = tuple(
-    f"cotenant-{name}" for name in ("bindings", "cards", "demands", "grants", "modes", "nodes", "server")
+    f"cotenant-{name}"
+    for name in ("bindings", "cards", "demands", "grants", "modes", "nodes", "objects", "server")
 )
 _MEANS = "the author of a pod may get more than was granted: see docs/security.md"
 POLICY = Kind("policy", ERROR, _MEANS)
