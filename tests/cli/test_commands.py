@@ -36,15 +36,15 @@ def cotenant(tmp_path):
         (["--gpu-memory", "0", "--", "true"], "more than zero"),
         (["--gpu-memory", "-4Gi", "--", "true"], "more than zero"),
         (["--gpu-memory", "120%", "--", "true"], "at most 100%"),
-        (["--gpu-memory", "17Gi", "--", "true"], "the largest card has 16Gi"),
-        (["--gpus", "3", "--gpu-memory", "1Gi", "--", "true"], "3 cards asked, there are 2"),
+        (["--gpu-memory", "17Gi", "--", "true"], "the largest GPU has 16Gi"),
+        (["--gpus", "3", "--gpu-memory", "1Gi", "--", "true"], "3 GPUs asked, there are 2"),
         (["--gpus", "0", "--", "true"], "gpus"),
         (["--whole", "0", "--", "true"], "--whole"),
-        (["--whole", "3", "--", "true"], "3 whole cards asked, there are 2"),
+        (["--whole", "3", "--", "true"], "3 whole GPUs asked, there are 2"),
         (["--gpu-memory", "1Gi", "--whole", "1", "--", "true"], "--whole or --gpu-memory"),
-        (["--gpu-memory", "1Gi", "--gpu-model", "H100", "--", "true"], "H100 asked, no such card"),
+        (["--gpu-memory", "1Gi", "--gpu-model", "H100", "--", "true"], "H100 asked, no such GPU"),
         (["--gpu-memory", "1Gi", "--gpu-model", "A,,B", "--", "true"], "empty name"),
-        (["--gpu-memory", "1Gi", "--gpu", "GPU-nowhere", "--", "true"], "GPU-nowhere asked, no such card"),
+        (["--gpu-memory", "1Gi", "--gpu", "GPU-nowhere", "--", "true"], "GPU-nowhere asked, no such GPU"),
         (["--gpu-memory", "1Gi", "--gpu-compute", "0", "--", "true"], "1 to 100"),
         (["--gpu-memory", "1Gi", "--placement", "best", "--", "true"], "'frag', 'binpack', 'spread'"),
         (["--gpu-memory", "1Gi", "--enforce", "no", "--", "true"], "'observe', 'warn', 'enforce'"),
@@ -124,7 +124,7 @@ def test_tables_in_ascii_where_nothing_else_can_be_shown(cotenant):
 def test_without_a_driver_it_says_so(cotenant):
     done = cotenant("gpus")
     if done.returncode == 0:
-        pytest.skip("this machine has a card")
+        pytest.skip("this machine has a GPU")
     assert done.returncode == 1
     assert "--simulate 2x16GiB" in done.stderr
 

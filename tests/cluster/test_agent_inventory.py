@@ -258,7 +258,7 @@ def test_a_card_that_falls_off_the_bus_is_sick_until_it_is_back(agent: Agent):
     cards = agent.until(lambda _, cards: problems(cards)[0] is not None and problems(cards)[1] is None)
     assert "does not answer" in str(cards[0]["problem"])
     assert cards[0]["memory"] == CARD
-    assert shown(agent), "capacity stays: pods on the card would be turned away at the kubelet's restart"
+    assert shown(agent), "capacity stays: pods on the GPU would be turned away at the kubelet's restart"
     assert agent.metrics()[_card("cotenant_gpu_healthy", agent, 0)] == 0
     agent.cards().recover(first)
     agent.until(lambda _, cards: problems(cards) == [None, None])
@@ -421,7 +421,7 @@ def test_other_simulated_cards_than_those_that_are_there_stop_the_start(agent: A
     ("variable", "value", "words"),
     [
         ("COTENANT__AGENT__SURVEY", "often", "COTENANT__AGENT__SURVEY: 'often' is not a duration"),
-        ("COTENANT__AGENT__SIMULATE", "2xTitan", "agent.simulate: simulated cards: no model 'Titan'"),
+        ("COTENANT__AGENT__SIMULATE", "2xTitan", "agent.simulate: simulated GPUs: no model 'Titan'"),
         ("COTENANT__AGENT__SURVEI", "1s", "COTENANT__AGENT__SURVEI: there is no such setting"),
         ("COTENANT__AGENT__ADDRESS", "10.255.255.1", "agent.address, agent.port: cannot listen"),
         ("COTENANT__AGENT__SLOTS", "/proc/x", "agent.slots: /proc/x/agent.lock cannot be written"),

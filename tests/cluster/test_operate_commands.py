@@ -153,7 +153,7 @@ def test_no_card_is_big_enough_anywhere(commands: Commands, api: Api, namespace:
     refused(api, namespace, "giant")
     said = explained(commands, namespace, "giant")
     assert said["reason"] == "too-big"
-    assert said["sentence"].startswith("24Gi asked, the largest card has 16Gi (GPU 0 of hollow-a")
+    assert said["sentence"].startswith("24Gi asked, the largest GPU has 16Gi (GPU 0 of hollow-a")
     assert "gpu-count.cotenant.dev" in said["sentence"]
     assert "create the pod anew" in said["next"]
 

@@ -62,7 +62,7 @@ def test_the_parts_cover_the_demand_with_less_than_a_byte_a_card_to_spare(size: 
         ({"compute": 30}, "leave out --gpu-compute"),
         ({"memory": MEMORY, "whole": 1}, "leave out either --whole or --gpu-memory"),
         ({"memory": 4 * GI}, "gpu-memory: 4294967296"),
-        ({"memory": Memory(bytes=1), "gpus": 2}, "gpu-memory: 1 bytes cannot be spread over 2 cards"),
+        ({"memory": Memory(bytes=1), "gpus": 2}, "gpu-memory: 1 bytes cannot be spread over 2 GPUs"),
         ({"models": ("",)}, "gpu-model"),
         ({"models": "A100"}, "gpu-model"),
         ({"uuids": (" ",)}, "gpu: "),

@@ -43,59 +43,59 @@ def taken(*gib_free: float, gpus: tuple[GPU, ...] = (A, B, T)) -> Ledger:
             (A, B, T),
             gib(100),
             (
-                "100Gi asked, the largest card has 80Gi (GPU 0, A100-80GB): "
-                "ask for less or spread it over 2 cards with --gpus 2"
+                "100Gi asked, the largest GPU has 80Gi (GPU 0, A100-80GB): "
+                "ask for less or spread it over 2 GPUs with --gpus 2"
             ),
         ),
-        ((A, T), gib(100), "100Gi asked, the largest card has 80Gi (GPU 0, A100-80GB): ask for less"),
+        ((A, T), gib(100), "100Gi asked, the largest GPU has 80Gi (GPU 0, A100-80GB): ask for less"),
         (
             (A, B, T),
             gib(20, models=("T4",)),
-            "20Gi asked, the largest card that will do has 16Gi (GPU 2, Tesla T4): ask for less",
+            "20Gi asked, the largest GPU that matches has 16Gi (GPU 2, Tesla T4): ask for less",
         ),
         (
             (A, B),
             gib(80 + 1 / GI),
             (
-                "80.0Gi asked, the largest card has 80Gi (GPU 0, A100-80GB): "
-                "ask for less or spread it over 2 cards with --gpus 2"
+                "80.0Gi asked, the largest GPU has 80Gi (GPU 0, A100-80GB): "
+                "ask for less or spread it over 2 GPUs with --gpus 2"
             ),
         ),
         (
             (A, B, T),
             gib(200, gpus=2),
-            "100Gi on each of 2 cards asked, the largest card has 80Gi (GPU 0, A100-80GB): ask for less",
+            "100Gi on each of 2 GPUs asked, the largest GPU has 80Gi (GPU 0, A100-80GB): ask for less",
         ),
         (
             (A, B, T),
             gib(90, gpus=3),
-            "30Gi on each of 3 cards asked, only 2 cards have that much (GPU 0, 1): ask for less",
+            "30Gi on each of 3 GPUs asked, only 2 GPUs have that much (GPU 0, 1): ask for less",
         ),
         (
             (A, T),
             gib(34, gpus=2),
-            "17Gi on each of 2 cards asked, only 1 card has that much (GPU 0): ask for less",
+            "17Gi on each of 2 GPUs asked, only 1 GPU has that much (GPU 0): ask for less",
         ),
-        ((A, B), gib(8, gpus=4), "4 cards asked, there are 2: ask for 2 or fewer"),
-        ((A,), Demand(whole=2), "2 whole cards asked, there is 1: ask for 1 or fewer"),
-        ((), Demand(), "1 whole card asked, there is none"),
+        ((A, B), gib(8, gpus=4), "4 GPUs asked, there are 2: ask for 2 or fewer"),
+        ((A,), Demand(whole=2), "2 whole GPUs asked, there is 1: ask for 1 or fewer"),
+        ((), Demand(), "1 whole GPU asked, there is none"),
         (
             (A, B, T),
             Demand(whole=2, models=("T4",)),
-            "2 whole cards asked, there is 1 that will do: ask for 1 or fewer",
+            "2 whole GPUs asked, there is 1 that matches: ask for 1 or fewer",
         ),
         (
             (A, B, T),
             gib(4, models=("H100", "L4")),
-            "model H100 or L4 asked, no such card is here: there is A100-80GB, Tesla T4",
+            "model H100 or L4 asked, no such GPU is here: there is A100-80GB, Tesla T4",
         ),
-        ((), gib(4, models=("H100",)), "model H100 asked, no such card is here: there is no card at all"),
+        ((), gib(4, models=("H100",)), "model H100 asked, no such GPU is here: there is no GPU at all"),
         (
             (A, T),
             gib(4, uuids=("GPU-x",)),
-            "GPU-x asked, no such card is here: there is GPU-a (GPU 0, A100-80GB), GPU-t (GPU 2, Tesla T4)",
+            "GPU-x asked, no such GPU is here: there is GPU-a (GPU 0, A100-80GB), GPU-t (GPU 2, Tesla T4)",
         ),
-        ((), gib(4, uuids=("GPU-x",)), "GPU-x asked, no such card is here: there is none"),
+        ((), gib(4, uuids=("GPU-x",)), "GPU-x asked, no such GPU is here: there is none"),
     ],
 )
 def test_what_can_never_be_says_what_is_there_and_what_to_do(
@@ -126,29 +126,29 @@ def test_one_unknown_card_among_known_ones_is_a_mistake_too() -> None:
         (
             taken(9, 3, 2),
             gib(8, gpus=2),
-            "4Gi on each of 2 cards asked, only 1 card has that much free, largest free room 9Gi on GPU 0",
+            "4Gi on each of 2 GPUs asked, only 1 GPU has that much free, largest free room 9Gi on GPU 0",
         ),
-        (taken(9, 3, 2), half(), "50% of a card asked, largest free room 2Gi of 16Gi on GPU 2"),
+        (taken(9, 3, 2), half(), "50% of a GPU asked, largest free room 2Gi of 16Gi on GPU 2"),
         (
             taken(45, 3, 2),
             half(gpus=2),
             (
-                "50% of a card on each of 2 cards asked, only 1 card has that much free, "
+                "50% of a GPU on each of 2 GPUs asked, only 1 GPU has that much free, "
                 "largest free room 45Gi of 80Gi on GPU 0"
             ),
         ),
-        (taken(9, 3, 2), Demand(), "1 whole card asked, none is unused now"),
-        (taken(9, gpus=(A,)), Demand(), "1 whole card asked, none is unused now"),
+        (taken(9, 3, 2), Demand(), "1 whole GPU asked, none is unused now"),
+        (taken(9, gpus=(A,)), Demand(), "1 whole GPU asked, none is unused now"),
         (
             Ledger([A, B], grants=[Grant("x", (Share("GPU-a", 1),))]),
             Demand(whole=2),
-            "2 whole cards asked, 1 is unused now",
+            "2 whole GPUs asked, 1 is unused now",
         ),
         (
             Ledger([A, T], {"GPU-a": 300 * MI}, [Grant("x", (Share("GPU-t", 1),))]),
             Demand(),
             (
-                "1 whole card asked, none is unused now "
+                "1 whole GPU asked, none is unused now "
                 "(processes outside Cotenant hold 300Mi of GPU 0: ask for memory with --gpu-memory)"
             ),
         ),
@@ -157,13 +157,13 @@ def test_one_unknown_card_among_known_ones_is_a_mistake_too() -> None:
             gib(4, compute=40),
             "4Gi and 40% of the compute asked, at most 30% is free beside that memory, on GPU 0",
         ),
-        (Ledger([replace(A, healthy=False)]), gib(4), "4Gi asked, no card that will do is healthy"),
+        (Ledger([replace(A, healthy=False)]), gib(4), "4Gi asked, no GPU that matches is healthy"),
         (
             Ledger([replace(A, healthy=False)]),
             Demand(),
-            "1 whole card asked, no card that will do is healthy",
+            "1 whole GPU asked, no GPU that matches is healthy",
         ),
-        (Ledger([replace(A, healthy=False)]), half(), "50% of a card asked, no card that will do is healthy"),
+        (Ledger([replace(A, healthy=False)]), half(), "50% of a GPU asked, no GPU that matches is healthy"),
         (
             Ledger([replace(A, healthy=False), T]),
             gib(20),

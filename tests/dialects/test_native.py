@@ -90,10 +90,10 @@ def test_zero_is_not_asked(zero: object) -> None:
         ({MEMORY: "-4Gi"}, "cotenant.dev/gpu-memory: '-4Gi' is below zero"),
         ({MEMORY: None}, "cotenant.dev/gpu-memory: None is not a quantity"),
         ({COMPUTE: "30"}, "cotenant.dev/gpu-compute: compute comes with memory"),
-        ({MEMORY: "4Gi", COMPUTE: "101"}, "cotenant.dev/gpu-compute: 101: each card has 100 percent"),
-        ({MEMORY: "4Gi", WHOLE: "1"}, "cotenant.dev/gpu: a whole card brings all its memory"),
-        ({COMPUTE: "50", WHOLE: "1"}, "cotenant.dev/gpu: a whole card brings all its memory and compute"),
-        ({WHOLE: "2000"}, "cotenant.dev/gpu: 2000 cards are more than a node can have"),
+        ({MEMORY: "4Gi", COMPUTE: "101"}, "cotenant.dev/gpu-compute: 101: each GPU has 100 percent"),
+        ({MEMORY: "4Gi", WHOLE: "1"}, "cotenant.dev/gpu: a whole GPU brings all its memory"),
+        ({COMPUTE: "50", WHOLE: "1"}, "cotenant.dev/gpu: a whole GPU brings all its memory and compute"),
+        ({WHOLE: "2000"}, "cotenant.dev/gpu: 2000 GPUs are more than a node can have"),
         (
             {"cotenant.dev/gpu-mem": "4Gi"},
             "cotenant.dev/gpu-mem is not known: did you mean cotenant.dev/gpu-memory?",
@@ -127,10 +127,10 @@ def test_what_makes_no_sense_is_refused_by_container_and_resource(
         ),
         (
             {"gpu-count.cotenant.dev/main": "0"},
-            "annotation gpu-count.cotenant.dev/main: '0' is not a number of cards",
+            "annotation gpu-count.cotenant.dev/main: '0' is not a number of GPUs",
         ),
         ({"gpu-count.cotenant.dev/main": "-1"}, "annotation gpu-count.cotenant.dev/main: '-1' is below zero"),
-        ({"gpu-count.cotenant.dev/main": "5000"}, "'5000' is not a number of cards from 1 to 1024"),
+        ({"gpu-count.cotenant.dev/main": "5000"}, "'5000' is not a number of GPUs from 1 to 1024"),
         (
             {"cotenant.dev/gpu-model": "A100,,H100"},
             "annotation cotenant.dev/gpu-model: 'A100,,H100' has an empty name",
@@ -157,12 +157,12 @@ def test_wishes_that_make_no_sense_are_refused_by_annotation(annotations: dict[s
 
 
 def test_too_little_memory_for_so_many_cards_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"cotenant.dev/gpu-memory: 1 bytes cannot be spread over 2 cards"):
+    with pytest.raises(BadInput, match=r"cotenant.dev/gpu-memory: 1 bytes cannot be spread over 2 GPUs"):
         read({MEMORY: "1"}, annotations={"gpu-count.cotenant.dev/main": "2"})
 
 
 def test_whole_cards_are_not_counted_twice() -> None:
-    with pytest.raises(BadInput, match=r"whole cards are counted by cotenant.dev/gpu itself"):
+    with pytest.raises(BadInput, match=r"whole GPUs are counted by cotenant.dev/gpu itself"):
         read({WHOLE: "2"}, annotations={"gpu-count.cotenant.dev/main": "2"})
 
 

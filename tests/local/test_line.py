@@ -60,8 +60,8 @@ def test_without_waiting_nothing_is_left_behind(plain_machine, make_job):
 @pytest.mark.parametrize(
     ("demand", "words"),
     [
-        (Demand(Memory(bytes=17 * GIB)), "the largest card has 16Gi"),
-        (Demand(whole=3), "3 whole cards asked, there are 2"),
+        (Demand(Memory(bytes=17 * GIB)), "the largest GPU has 16Gi"),
+        (Demand(whole=3), "3 whole GPUs asked, there are 2"),
         (Demand(Memory(bytes=GIB), models=("H100",)), "H100"),
         (Demand(Memory(bytes=GIB), uuids=("GPU-9",)), "GPU-9"),
     ],
@@ -247,7 +247,7 @@ def test_resize_does_not_pass_the_line(plain_machine, make_job):
         resize(plain_machine, name, Memory(bytes=5 * GIB))
 
 
-@pytest.mark.parametrize(("demand", "words"), [(Demand(whole=1), "whole cards"), (None, "nothing named")])
+@pytest.mark.parametrize(("demand", "words"), [(Demand(whole=1), "whole GPUs"), (None, "nothing named")])
 def test_what_cannot_be_resized(plain_machine, make_job, demand, words):
     if demand is not None:
         with_slot(plain_machine, make_job("a", demand=demand))

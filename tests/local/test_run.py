@@ -371,7 +371,7 @@ def test_a_card_that_falls_off_the_bus(machine):
     assert done.stdout == f"{well}\n"
     refused = machine("run", "--gpu-memory", "4Gi", "--gpu", lost, "--no-wait", "--", "true")
     assert refused.returncode == 75
-    assert "no card that will do is healthy" in refused.stderr
+    assert "no GPU that matches is healthy" in refused.stderr
     first.stdin.close()
     assert first.wait(10) == 0
     machine.cards.recover(lost)

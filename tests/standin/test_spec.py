@@ -49,7 +49,7 @@ def test_mig_instances_follow_their_card(tmp_path):
     [
         ("", "not understood"),
         ("2x", "the models are"),
-        ("0xT4", "no card at all"),
+        ("0xT4", "no GPU at all"),
         ("1xT4,,1xT4", "not understood"),
         ("B9000", "the models are A10, A100-40GB"),
         ("-1xT4", "the models are"),
@@ -73,7 +73,7 @@ def test_making_the_file_twice_leaves_the_first(tmp_path):
     before = path.stat().st_ino
     create(path, parse_spec("1x16GiB"), context_bytes=0)
     assert path.stat().st_ino == before
-    with pytest.raises(CotenantError, match="describes other cards"):
+    with pytest.raises(CotenantError, match="describes other GPUs"):
         create(path, parse_spec("2x16GiB"))
 
 

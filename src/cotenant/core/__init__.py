@@ -1,1 +1,1 @@
-"""Values and decisions. No I/O, clock or randomness in here: time and chance are arguments."""
+"""Defines values and decides as pure functions: no I/O, clock or randomness; the time is an argument."""

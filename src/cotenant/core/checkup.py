@@ -17,13 +17,13 @@ from cotenant.core.errors import CotenantError
 from cotenant.core.finding import Finding, Outcome
 
 F = TypeVar("F")
-"""The facts that checks look at."""
+"""The facts that checks examine."""
 R = TypeVar("R")
 """The function that repairs one finding."""
 T = TypeVar("T")
 
 ROUNDS = 3
-"""How often is repaired at most: one repair may reveal the next fault."""
+"""The most rounds of repairs: one repair may reveal the next fault."""
 
 
 class NotRepaired(CotenantError):
@@ -32,19 +32,19 @@ class NotRepaired(CotenantError):
 
 @dataclass(frozen=True)
 class Subject(Generic[F, R]):
-    """Holds the checks and the repairs of one thing that is looked at."""
+    """Holds the checks and the repairs of one thing that doctor examines."""
 
     checks: tuple[Callable[[F], Iterable[Finding]], ...]
     """In the order in which their findings are best repaired."""
     repairs: Mapping[str, R] = field(default_factory=dict)
     """By the names that findings give them."""
     lasting: Mapping[str, float] = field(default_factory=dict)
-    """Seconds for which findings of a kind must last, where the parts themselves mend it within that time."""
+    """Seconds for which findings of a kind must last, where the parts repair it themselves in that time."""
 
 
 @dataclass(frozen=True)
 class Checkup(Generic[F, R]):
-    """Knows how to look at a machine or a cluster, and how to repair it."""
+    """Reads the facts of a machine or a cluster, checks them and repairs."""
 
     subjects: Sequence[Subject[F, R]]
     look: Callable[[], Awaitable[F]]

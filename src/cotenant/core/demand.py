@@ -1,4 +1,4 @@
-"""What one container or command asks for."""
+"""Describes what one container or command asks for: GPU memory, compute, whole GPUs."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ PLACEMENTS = ("frag", "binpack", "spread")
 """The names of the placement policies, the default first."""
 
 MOST_CARDS = 1024
-"""More cards than one machine can have: a larger number is a mistake."""
+"""More GPUs than one machine can have: a larger number is a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Memory on one or several cards, or whole cards.
+    """Memory on one or several GPUs, or whole GPUs.
 
-    Memory in bytes is for all cards together and split evenly over them; a percentage is of each card.
-    Without memory, whole cards are meant.
+    Memory in bytes is the total, split evenly over the GPUs; a percentage is of each GPU. Without memory it
+    asks for whole GPUs.
     """
 
     memory: Memory | None = None
     gpus: int = 1
     whole: int = 0
     compute: int | None = None
-    """Percent of the compute of each card, 1 to 100."""
+    """Percent of each GPU's compute, 1 to 100."""
     models: tuple[str, ...] = ()
-    """Any of these will do; none means any card."""
+    """Only GPUs of these models; empty: any."""
     uuids: tuple[str, ...] = ()
-    """Only these cards will do; none means any card."""
+    """Only these GPUs; empty: any."""
     placement: str = "frag"
 
     def __post_init__(self) -> None:
-        _number(self.gpus, "gpus", 1, MOST_CARDS, "the number of cards")
-        _number(self.whole, "whole", 0, MOST_CARDS, "the number of whole cards")
+        _number(self.gpus, "gpus", 1, MOST_CARDS, "the number of GPUs")
+        _number(self.whole, "whole", 0, MOST_CARDS, "the number of whole GPUs")
         if self.compute is not None:
-            _number(self.compute, "gpu-compute", 1, 100, "the percentage of one card's compute")
+            _number(self.compute, "gpu-compute", 1, 100, "the percentage of one GPU's compute")
         _names(self.models, "gpu-model", "A100,H100")
         _names(self.uuids, "gpu", "GPU-5a3f0e1c-...")
         if self.placement not in PLACEMENTS:
@@ -56,16 +56,16 @@ class Demand:
             )
         elif self.whole:
             raise BadInput(
-                "whole: a whole card brings all its memory: leave out either --whole or --gpu-memory"
+                "whole: a whole GPU brings all its memory: leave out either --whole or --gpu-memory"
             )
         elif self.memory.bytes is not None and self.memory.bytes < self.gpus:
-            raise BadInput(f"gpu-memory: {self.memory.bytes} bytes cannot be spread over {self.gpus} cards")
+            raise BadInput(f"gpu-memory: {self.memory.bytes} bytes cannot be spread over {self.gpus} GPUs")
 
     def _as_whole_cards(self) -> None:
         if self.compute is not None:
             raise BadInput(
-                "gpu-compute: a whole card brings all its compute: leave out --gpu-compute, "
-                "or say with --gpu-memory how much of the card is meant"
+                "gpu-compute: a whole GPU brings all its compute: leave out --gpu-compute, "
+                "or ask for a part of the GPU with --gpu-memory"
             )
         cards = max(self.whole, self.gpus)
         object.__setattr__(self, "whole", cards)
@@ -73,18 +73,18 @@ class Demand:
 
     @property
     def count(self) -> int:
-        """How many cards it needs."""
+        """The number of GPUs it needs."""
         return self.gpus
 
     @property
     def plain(self) -> int | None:
-        """The bytes, if it asks for so many on any one card and for nothing else."""
+        """The bytes, if it asks for memory of any one GPU and nothing else; otherwise None."""
         if self.memory is None or self.gpus != 1 or self.compute or self.models or self.uuids:
             return None
         return self.memory.bytes
 
     def per_card(self, card_bytes: int) -> int:
-        """Bytes on one of its cards, if that card has this size."""
+        """Returns the bytes it takes of one GPU of this size."""
         if self.memory is None:
             return card_bytes
         if self.memory.bytes is None:
@@ -92,7 +92,7 @@ class Demand:
         return -(-self.memory.bytes // self.gpus)
 
     def accepts(self, gpu: GPU) -> bool:
-        """Whether the wishes allow this card; nothing is said about room."""
+        """Whether model and UUID allow this GPU, whether or not it has room."""
         return (not self.uuids or gpu.uuid in self.uuids) and (
             not self.models or any(gpu.is_model(wish) for wish in self.models)
         )
@@ -112,7 +112,7 @@ class Demand:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Demand:
-        """As `to_json` wrote it; raises BadInput if anything in it is not what it should be."""
+        """Reads what `to_json` wrote; BadInput if anything in it is not valid."""
         return cls(
             memory=_memory(data.get("memory"), data.get("percent")),
             gpus=data.get("gpus", 1),
@@ -130,7 +130,7 @@ def _memory(size: Any, percent: Any) -> Memory | None:
     try:
         return Memory(bytes=size, percent=None if percent is None else Fraction(percent))
     except (TypeError, ValueError, ZeroDivisionError):
-        raise BadInput(f"gpu-memory: {percent!r} is not a percentage of a card") from None
+        raise BadInput(f"gpu-memory: {percent!r} is not a percentage of a GPU") from None
 
 
 def _number(value: object, field: str, least: int, most: int, meaning: str) -> None:

@@ -1,6 +1,6 @@
-"""One tree of errors, so that a composition root can turn any of them into a message and an exit code.
+"""Defines the errors that are meant for people; a command turns each into a message and an exit code.
 
-A message tells what was asked, what was found and what to do next; it is ready to be shown as it is.
+A message says what was asked, what was found and what to do next; it is shown as it is.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import ClassVar
 
 
 class CotenantError(Exception):
-    """Something a person can act on. Anything that is not one of these is a bug."""
+    """An error that a person can act on. Any other exception is a bug."""
 
     exit_code: ClassVar[int] = 1
 
 
 class BadInput(CotenantError):
-    """What was asked can never be done, now or later."""
+    """The request is not valid: it can be done neither now nor later."""
 
     exit_code = 2
 

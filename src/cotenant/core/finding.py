@@ -13,7 +13,7 @@ Severity = Literal["error", "warning"]
 ERROR: Final = "error"
 """Something does not work, or a limit does not hold."""
 WARNING: Final = "warning"
-"""It works, but not as somebody may expect."""
+"""It works, but perhaps not as expected."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Kind:
         means: str | None = None,
         severity: Severity | None = None,
     ) -> Finding:
-        """A finding of this kind. `means` and `severity` replace the kind's own where one case differs."""
+        """Makes a finding of this kind. `means` and `severity` replace the kind's own."""
         return Finding(self.name, target, severity or self.severity, found, means or self.means, do, repair)
 
 

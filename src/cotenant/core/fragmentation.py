@@ -1,8 +1,7 @@
-"""How much free memory is lost to the demands that are likely to come.
+"""Measures GPU memory fragmentation: free memory that the demands likely to come cannot use.
 
 The measure of "Beware of Fragmentation" (FGD, USENIX ATC '23): for each typical demand, free memory
-counts as lost where that demand cannot use it. Values in, values out: it serves one machine and a
-cluster's nodes alike.
+counts as lost where that demand cannot use it. Pure: it serves one machine and a cluster's nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from cotenant.core.ledger import Room
 P = ParamSpec("P")
 T = TypeVar("T")
 Typical = tuple[tuple[float, Demand], ...]
-"""The demands that are likely to come, with their weights; none of them names certain cards. Whole numbers as
+"""The demands that are likely to come, with their weights; none of them names UUIDs. Whole numbers as
 weights keep ties exact.
 """
 
@@ -32,28 +31,28 @@ DEFAULT_TYPICAL: Typical = (
     (3, Demand(Memory(percent=Fraction(50)))),
     (4, Demand(whole=1)),
 )
-"""Until a history is known: shared and whole cards about equally often, as in published traces. Percentages,
-so that it says something about cards of any size."""
+"""Used until there is a history: shared and whole GPUs about equally often, as in published traces.
+Percentages, so that it fits GPUs of any size."""
 
 
 def stranded(rooms: Sequence[Room], demand: Demand) -> int:
-    """Free bytes of one machine that this demand cannot use: F_n(m) of the paper."""
+    """Returns the free bytes of one machine that this demand cannot use: F_n(m) of the paper."""
     unfit = [room.free for room in rooms if not room.fits(demand)]
     return _lost(sum(room.free for room in rooms), sum(unfit), len(rooms) - len(unfit), demand)
 
 
 def _lost(free: int, unfit: int, cards: int, demand: Demand) -> int:
-    """Of so many free bytes; given those on cards where it does not fit, and on how many cards it does."""
+    """Returns how many of the free bytes are lost: all, if too few GPUs fit the demand, else `unfit`."""
     return free if cards < demand.count else unfit
 
 
 def fragmentation(rooms: Sequence[Room], typical: Typical) -> float:
-    """Expected free bytes of one machine that the next demand cannot use: F_n, not normalised."""
+    """Returns the expected free bytes of one machine that the next demand cannot use: F_n, not normalised."""
     return sum(weight * stranded(rooms, kind) for weight, kind in typical)
 
 
 def coarse(increase: float, typical: Typical, card_bytes: int) -> int:
-    """An increase of fragmentation in tenths of a card, below which best fit decides.
+    """Rounds an increase of fragmentation to tenths of a GPU, below which best fit decides.
 
     The measure is an expectation over a rough guess of what will come, so a small difference says nothing,
     while a tight fit always helps: on a published trace this fills a cluster by one percent more.
@@ -63,7 +62,7 @@ def coarse(increase: float, typical: Typical, card_bytes: int) -> int:
 
 
 def typical_of(demands: Iterable[Demand], cover: Fraction = Fraction(95, 100)) -> Typical:
-    """The most frequent kinds of past demands that make up this part of them, or the default."""
+    """Picks the most frequent past demands that make up this part of the history, or the default."""
     kinds = Counter[Demand]()
     for demand, count in Counter(demands).items():
         kinds[replace(demand, placement="frag", uuids=())] += count
@@ -77,23 +76,23 @@ def typical_of(demands: Iterable[Demand], cover: Fraction = Fraction(95, 100)) -
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Demands for so many bytes of any one card: whether they fit is a question of size alone.
+    """Demands for memory of any one GPU, where only size decides whether they fit.
 
-    To them memory is lost card by card, and so many of them are as quickly asked about as one.
+    To them memory is lost GPU by GPU, so the loss to all of them is one lookup.
     """
 
     needs: tuple[int, ...]
-    """From the least to the largest."""
+    """Bytes, in ascending order."""
     sums: tuple[float, ...]
-    """The weight of the first none, one, two ... of them."""
+    """Prefix sums of the weights: of the first 0, 1, 2 ... demands."""
 
     def lost(self, free: int) -> float:
-        """Of a card with so much free memory, times the weights of those to whom it is lost."""
+        """Returns the free memory of one GPU times the weights of the demands that do not fit into it."""
         return free * (self.sums[-1] - self.sums[bisect_right(self.needs, free)])
 
 
 def remembers_the_last(work: Callable[Concatenate[Typical, P], T]) -> Callable[Concatenate[Typical, P], T]:
-    """What is typical changes seldom and is asked about at every placement."""
+    """Caches the last result: what is typical changes seldom and is needed at every placement."""
     last: tuple[Typical, object, T] | None = None
 
     @wraps(work)
@@ -108,7 +107,7 @@ def remembers_the_last(work: Callable[Concatenate[Typical, P], T]) -> Callable[C
 
 @remembers_the_last
 def by_size(typical: Typical) -> tuple[Plain, Typical]:
-    """The plain ones, and the others."""
+    """Separates plain demands from the others."""
     sizes = [(kind.plain, weight, kind) for weight, kind in typical]
     plain = sorted((size, weight) for size, weight, _ in sizes if size is not None)
     sums = accumulate((weight for _, weight in plain), initial=0)
@@ -117,7 +116,7 @@ def by_size(typical: Typical) -> tuple[Plain, Typical]:
 
 
 def increases(rooms: Sequence[Room], typical: Typical) -> Callable[[int, Room], int]:
-    """The coarse increase if the card at a position changes so, without looking at all the others again."""
+    """Makes a function that returns the coarse increase if one GPU changes; it reads only that GPU."""
     free = sum(room.free for room in rooms)
     card = max(room.gpu.memory for room in rooms)
     plain, others = by_size(typical)

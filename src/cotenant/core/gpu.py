@@ -1,4 +1,4 @@
-"""A card as the rest of the core sees it."""
+"""Describes one GPU: UUID, model, memory, health."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class GPU:
 
     uuid: str
     index: int
-    """Only for showing and for breaking ties; it may change at the next boot."""
+    """Only for display and for breaking ties; it may change at the next boot."""
     model: str
     memory: int
     """Capacity in bytes: the total less what the driver keeps for itself."""
     healthy: bool = True
-    """A card that is not takes no new grant; those on it stay charged."""
+    """An unhealthy GPU gets no new grants; those on it stay charged."""
     parent: str | None = None
     """UUID of the physical card if this is a MIG instance."""
 
@@ -29,7 +29,7 @@ class GPU:
             raise ValueError(f"GPU {self.uuid} cannot have {self.memory} bytes")
 
     def is_model(self, wish: str) -> bool:
-        """`A100` and `A100-80GB` both name an `NVIDIA A100-SXM4-80GB`; `A10` does not."""
+        """Whether it is this model: `A100` and `A100-80GB` match `NVIDIA A100-SXM4-80GB`, `A10` does not."""
         words = iter(_words(self.model))
         wished = _words(wish)
         return bool(wished) and all(word in words for word in wished)

@@ -1,4 +1,4 @@
-"""What a demand was given: which cards, how many bytes and what share of the compute on each."""
+"""Describes what a demand was granted: GPUs, with bytes and percent of compute on each."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A grant's part of one card."""
+    """A grant's part of one GPU."""
 
     uuid: str
     memory: int
     compute: int | None = None
-    """Percent of the card's compute; none was asked for if this is None."""
+    """Percent of the GPU's compute; None if it was not asked for."""
     whole: bool = False
-    """The card is shared with nobody; memory is then all that the card had when it was granted."""
+    """The GPU is not shared; memory is then all that the GPU had when it was granted."""
 
     def __post_init__(self) -> None:
         if self.memory < 0 or (self.memory == 0 and not self.whole):
@@ -43,11 +43,11 @@ class Grant:
         if not self.id or not self.shares:
             raise ValueError("a grant needs an id and at least one share")
         if len({share.uuid for share in self.shares}) != len(self.shares):
-            raise ValueError(f"grant {self.id} names a card twice")
+            raise ValueError(f"grant {self.id} names a GPU twice")
 
     @property
     def memory(self) -> int:
-        """Bytes on all its cards."""
+        """Bytes on all its GPUs."""
         return sum(share.memory for share in self.shares)
 
     def to_json(self) -> dict[str, Any]:

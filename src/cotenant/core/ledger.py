@@ -1,7 +1,7 @@
-"""Who holds what on which card: the one place that answers "does it fit".
+"""Charges grants to GPUs: the one place that decides whether a demand fits.
 
-A new charge is taken only if it fits. What is charged already stays charged, come what may: a card may fall
-sick, shrink, or fill up from outside while a grant lives on it, and then there is no room on it, never less.
+A new charge is accepted only if it fits. What is charged stays charged: a GPU may become unhealthy, shrink,
+or fill up from outside while a grant is on it. Then its room is zero, never negative.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from cotenant.core.units import format_apart
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one card has left for new charges, and where the rest is."""
+    """What one GPU has left for new charges, and where the rest is."""
 
     gpu: GPU
     free: int
-    """Bytes that a new charge may take; 0 on a sick card and on one granted whole."""
+    """Bytes that a new charge may take; 0 on an unhealthy GPU and on one granted whole."""
     granted: int
     outside: int
     """Bytes held by processes that no grant covers."""
     compute_free: int
-    """Percent of compute that is still to be had; 0 on a sick card and on one granted whole."""
+    """Percent of compute that is free; 0 on an unhealthy GPU and on one granted whole."""
     whole: bool
-    """Granted whole: it is closed to everybody else."""
+    """Granted whole: it takes no other grant."""
     grants: int
 
     @property
     def unused(self) -> bool:
-        """Nobody is on it, so it can be granted whole."""
+        """Whether nothing uses it, so that it can be granted whole."""
         return self.gpu.healthy and not self.grants and not self.outside
 
     def fits(self, demand: Demand) -> bool:
-        """Whether this card can take one part of the demand now."""
+        """Whether this GPU can take one share of the demand now."""
         if not demand.accepts(self.gpu):
             return False
         if demand.memory is None:
@@ -47,7 +47,7 @@ class Room:
         return self.free >= demand.per_card(self.gpu.memory) and self.compute_free >= (demand.compute or 0)
 
     def after(self, share: Share) -> Room:
-        """The same card once the share is charged."""
+        """Returns the room that is left once the share is charged."""
         return Room(
             self.gpu,
             free=0 if share.whole else self.free - share.memory,
@@ -91,7 +91,7 @@ def room_of(gpu: GPU, charged: Collection[Charged], outside: int) -> Room:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """All cards together. The parts need not add up: a card may be over-full, or sick."""
+    """Sums over all GPUs. They need not add up: a GPU may be granted beyond its size, or unhealthy."""
 
     cards: int
     memory: int
@@ -101,7 +101,7 @@ class Totals:
 
 
 class Ledger:
-    """Charges per card, keyed by the grant's id."""
+    """Keeps the charges of each GPU by the grant's id."""
 
     def __init__(
         self, gpus: Iterable[GPU], outside: Mapping[str, int] | None = None, grants: Iterable[Grant] = ()
@@ -128,7 +128,7 @@ class Ledger:
         return Ledger(self._gpus.values(), self._outside, self._grants.values())
 
     def charge(self, grant: Grant) -> None:
-        """Take a new grant, or raise and change nothing."""
+        """Charges a new grant, or raises and changes nothing."""
         if grant.id in self._grants:
             raise DuplicateCharge(f"grant {grant.id} is charged already")
         for share in grant.shares:
@@ -136,13 +136,13 @@ class Ledger:
         self._put(grant)
 
     def load(self, grant: Grant) -> None:
-        """Take a grant that lives already, whether or not it would fit today."""
+        """Charges a grant that exists already, whether or not it would fit today."""
         if grant.id in self._grants:
             raise DuplicateCharge(f"grant {grant.id} is charged already")
         self._put(grant)
 
     def release(self, id: str) -> bool:
-        """Give it back; False if nothing was charged under this id. Doing it twice does no harm."""
+        """Releases a grant; False if nothing was charged under this id. Idempotent."""
         grant = self._grants.pop(id, None)
         if grant is None:
             return False
@@ -152,7 +152,7 @@ class Ledger:
         return True
 
     def resize(self, id: str, shares: Iterable[Share]) -> Grant:
-        """Change a live grant or raise and change nothing. Less is possible even on an over-full card."""
+        """Resizes a grant, or raises and changes nothing. Shrinking is always possible."""
         before = self._grants.get(id)
         if before is None:
             raise UnknownGrant(f"no grant {id} is charged")
@@ -165,7 +165,7 @@ class Ledger:
         return after
 
     def room_on(self, uuid: str) -> Room:
-        """Worked out once after each change of the card."""
+        """Returns the room of one GPU, computed once after each change."""
         room = self._rooms.get(uuid)
         if room is None:
             shares = self._shares[uuid].values()
@@ -173,12 +173,12 @@ class Ledger:
         return room
 
     def room(self) -> tuple[Room, ...]:
-        """One row a card, the largest free room first."""
+        """Lists the room of each GPU, the largest first."""
         rows = (self.room_on(uuid) for uuid in self._gpus)
         return tuple(sorted(rows, key=lambda row: (-row.free, row.gpu.index, row.gpu.uuid)))
 
     def largest_room(self) -> Room | None:
-        """None if there is no card at all."""
+        """Returns the largest free room; None if there is no GPU."""
         return next(iter(self.room()), None)
 
     def free(self, uuid: str) -> int:
@@ -214,7 +214,7 @@ class Ledger:
                 self._rooms.pop(share.uuid, None)
 
     def _check(self, share: Share, old: Share | None) -> None:
-        """Raise unless the share, in place of the old one, fits. What does not grow is not asked about."""
+        """Raises unless the share fits in place of the old one. What does not grow is not checked."""
         if old is not None and _no_more(share, old):
             return
         if share.uuid not in self._gpus:

@@ -1,7 +1,7 @@
-"""The demands that wait, in the order in which they are served.
+"""Serves waiting demands in order, with backfill and without starvation.
 
-A smaller demand may pass a bigger one that does not fit yet, so that cards are not left idle. But one that
-has waited as long as `patience` holds cards: nobody behind it is put there any more, so they drain, and it
+A smaller demand may overtake a bigger one that does not fit yet, so that GPUs are not left idle. A demand
+that has waited for `patience` holds GPUs: no demand behind it is placed there any more, so they drain, and it
 starts at the latest when the longest running job on them ends.
 """
 
@@ -24,33 +24,33 @@ class Waiting:
     demand: Demand
     priority: int
     since: float
-    """When it came, on the clock of `now`."""
+    """When it joined, on the clock of `now`."""
     held: tuple[str, ...] = ()
-    """The cards held for it by the last `serve`."""
+    """The GPUs held for it by the last `serve`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What is to be done: charge the admitted, remember the holds (those not named hold nothing)."""
+    """What `serve` decided. The caller charges the admitted and stores the holds; others hold nothing."""
 
     admitted: tuple[Grant, ...]
     held: Mapping[str, tuple[str, ...]]
-    """Id of a waiting demand to the cards held for it."""
+    """The GPUs held for each waiting demand, by its id."""
     ledger: Ledger
-    """As it is with the admitted charged."""
+    """The ledger with the admitted charged."""
 
     def held_for(self, asking: str | None = None) -> dict[str, str]:
-        """UUID of each held card to the id it is held for, as `why_not` takes it; not one's own."""
+        """Maps each GPU held for another demand to that demand's id, as `why_not` takes it."""
         return {uuid: id for id, uuids in self.held.items() for uuid in uuids if id != asking}
 
 
 def order(line: Iterable[Waiting]) -> list[Waiting]:
-    """Higher priority first, then who came first, then by id so that all agree."""
+    """Sorts the line: higher priority first, then earlier, then by id so that all processes agree."""
     return sorted(line, key=lambda waiting: (-waiting.priority, waiting.since, waiting.id))
 
 
 def place_in_line(line: Iterable[Waiting], id: str) -> int:
-    """1 is the head."""
+    """Returns the place in line; 1 is the head."""
     for place_, waiting in enumerate(order(line), start=1):
         if waiting.id == id:
             return place_
@@ -58,7 +58,7 @@ def place_in_line(line: Iterable[Waiting], id: str) -> int:
 
 
 def serve(ledger: Ledger, line: Iterable[Waiting], now: float, patience: float, typical: Typical) -> Served:
-    """Decide who starts now and which cards are held for whom. The ledger given is not changed."""
+    """Decides which demands start now and which GPUs are held. The given ledger is not changed."""
     after, queue = ledger.copy(), order(line)
     admitted, held, closed = list[Grant](), dict[str, tuple[str, ...]](), set[str]()
     held_before = {uuid: waiting.id for waiting in reversed(queue) for uuid in waiting.held}
@@ -79,12 +79,14 @@ def serve(ledger: Ledger, line: Iterable[Waiting], now: float, patience: float, 
 def _hold(
     ledger: Ledger, waiting: Waiting, closed: set[str], held_before: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The cards to hold: all that it needs or none, since a part of them would lie idle for nothing.
+    """Chooses the GPUs to hold: all that it needs or none, since a part of them would stay idle for nothing.
 
-    Those it held before stay; then come cards that nobody held before, and among equals those with most room.
+    Those it held before stay; then come GPUs that were not held, and among equals those with the most room.
     """
     usable = [
-        room for room in ledger.room() if room.gpu.uuid not in closed and _will_do(room, waiting.demand)
+        room
+        for room in ledger.room()
+        if room.gpu.uuid not in closed and _fits_once_drained(room, waiting.demand)
     ]
     if len(usable) < waiting.demand.count:
         return ()
@@ -94,7 +96,7 @@ def _hold(
     return tuple(sorted(room.gpu.uuid for room in ranked[: waiting.demand.count]))
 
 
-def _will_do(room: Room, demand: Demand) -> bool:
-    """Whether it fits once every grant on the card has ended; what is held outside may never end."""
+def _fits_once_drained(room: Room, demand: Demand) -> bool:
+    """Whether it fits once every grant on the GPU has ended; memory outside grants may never be freed."""
     gpu = room.gpu
     return gpu.healthy and demand.accepts(gpu) and demand.per_card(gpu.memory) <= gpu.memory - room.outside

@@ -14,7 +14,7 @@ containers read: a mode is never moved.
 """
 
 DEFAULT_MODE: Mode = "enforce"
-"""Where nobody has chosen a mode: a limit is a limit."""
+"""Used where no mode was chosen: a limit is a limit."""
 
 
 def parse_mode(text: str, field: str) -> Mode:

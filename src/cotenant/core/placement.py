@@ -1,6 +1,6 @@
-"""Which cards a demand gets: a table of policies over one loop.
+"""Places a demand on GPUs: a table of policies (frag, binpack, spread) over one loop.
 
-A policy only ranks; what may be taken at all is decided before it is asked.
+A policy only ranks GPUs; which of them fit is decided before.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ __all__ = ["DEFAULT_TYPICAL", "POLICIES", "Typical", "choose", "impossible", "pl
 
 Key = tuple[float, ...]
 Rank = Callable[[int, Room], Key]
-"""Rank the card at a position, given its room after: the least wins, then the best fit, then the first."""
+"""Ranks the GPU at a position, given its room after: the least wins, then the best fit, then the first."""
 
 Policy = Callable[[Sequence[Room], Typical], Rank]
-"""Looks at all rooms of one machine once and says how to rank each of them."""
+"""Reads all rooms of one machine once and returns the function that ranks each of them."""
 
 
 def place(
     ledger: Ledger, demand: Demand, typical: Typical = DEFAULT_TYPICAL, closed: Collection[str] = frozenset()
 ) -> tuple[Share, ...] | None:
-    """The shares it would be given, or None if there is no room now. Nothing is charged."""
+    """Returns the shares it would get, or None if there is no room now. Nothing is charged."""
     rooms = sorted(ledger.room(), key=lambda room: (room.gpu.index, room.gpu.uuid))
     taken = choose(rooms, demand, typical, closed)
     return None if taken is None else tuple(_share(rooms[at], demand) for at in taken)
@@ -44,7 +44,7 @@ def place(
 def choose(
     rooms: Sequence[Room], demand: Demand, typical: Typical, closed: Collection[str] = frozenset()
 ) -> tuple[int, ...] | None:
-    """The positions of the cards to take on one machine, in the order of the rooms."""
+    """Chooses the GPUs of one machine by their positions, in the order of the rooms."""
     now, taken = list(rooms), list[int]()
     open_at = [at for at, room in enumerate(rooms) if room.gpu.uuid not in closed and room.fits(demand)]
     if len(open_at) < demand.count:
@@ -60,7 +60,7 @@ def choose(
 
 
 def _first_of_alike(rooms: Sequence[Room], positions: Sequence[int]) -> Iterable[int]:
-    """Most cards of a machine are empty, or full, and one rank serves them all: the first would win."""
+    """Keeps one GPU of each group of equal rooms: most are empty or full, and the first would win anyway."""
     first = dict[tuple[object, ...], int]()
     for at in positions:
         room = rooms[at]
@@ -74,7 +74,7 @@ def _share(room: Room, demand: Demand) -> Share:
 
 
 def _best_fit(after: Room) -> Key:
-    """Least left over; of cards granted whole, the smallest."""
+    """Ranks by what is left over; of GPUs granted whole, the smallest comes first."""
     return after.free, after.gpu.memory
 
 
@@ -95,7 +95,7 @@ POLICIES: dict[str, Policy] = {"frag": _frag, "binpack": _binpack, "spread": _sp
 
 
 def impossible(ledger: Ledger, demand: Demand) -> Refusal | None:
-    """Why this demand can never be served by these cards, even if all of them were free and healthy."""
+    """Returns why these GPUs can never serve the demand, even if all were free and healthy, or None."""
     gpus = tuple(sorted(ledger.gpus, key=lambda gpu: (gpu.index, gpu.uuid)))
     for uuid in demand.uuids:
         if all(gpu.uuid != uuid for gpu in gpus):
@@ -113,7 +113,7 @@ def impossible(ledger: Ledger, demand: Demand) -> Refusal | None:
 
 
 def why_not(ledger: Ledger, demand: Demand, held: Mapping[str, str] | None = None) -> Refusal | None:
-    """Why it is not served now; None if it could be. `held` tells for whom a card is held (UUID to id)."""
+    """Returns why it is not served now; None if it could be. `held` maps a held GPU to the demand's id."""
     never = impossible(ledger, demand)
     if never is not None:
         return never
@@ -143,13 +143,13 @@ def why_not(ledger: Ledger, demand: Demand, held: Mapping[str, str] | None = Non
 
 
 def _size_for(demand: Demand, room: Room) -> Fraction:
-    """How large this room is in the terms of the demand: bytes, or the part of the card."""
+    """Returns the room's size in the terms of the demand: bytes, or the part of the GPU."""
     in_parts = demand.memory is not None and demand.memory.percent is not None
     return Fraction(room.free, max(1, room.gpu.memory) if in_parts else 1)
 
 
 def _spread_over(demand: Demand, sizes: Sequence[int]) -> int | None:
-    """The least number of cards over which it would fit."""
+    """Returns the least number of GPUs over which it would fit; None if there is none."""
     if demand.memory is None or demand.memory.bytes is None:
         return None
     for cards in range(demand.count + 1, len(sizes) + 1):

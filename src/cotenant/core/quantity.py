@@ -41,7 +41,7 @@ def scale_of(suffix: str) -> Fraction | None:
 def parse_quantity(text: str) -> Fraction | int | None:
     """Returns the exact amount, an int if it is whole; None if the text is not a quantity.
 
-    Remembered, since the pods of a cluster ask for the same few amounts.
+    Cached, since the pods of a cluster ask for the same few amounts.
     """
     parts = split_number(text)
     scale = None if parts is None else scale_of(parts[1])

@@ -1,6 +1,6 @@
-"""Why a demand is not served, as values that say so to a person.
+"""Explains why a demand is not served: values whose `str()` is a sentence for people.
 
-A refusal is `never` when nothing that ends or is given back can help: that is bad input. The others wait.
+A refusal is `never` if no released grant can help: that is bad input. Demands with other refusals wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotenant.core.units import format_apart, format_bytes
 
 
 class Refusal:
-    """Base of the reasons; `str()` is the sentence."""
+    """Base class of the reasons; `str()` is the sentence."""
 
     never: ClassVar[bool] = True
 
@@ -27,7 +27,7 @@ class UnknownUUID(Refusal):
 
     def __str__(self) -> str:
         present = ", ".join(f"{gpu.uuid} ({gpu}, {gpu.model})" for gpu in self.gpus) or "none"
-        return f"{self.uuid} asked, no such card is here: there is {present}"
+        return f"{self.uuid} asked, no such GPU is here: there is {present}"
 
 
 @dataclass(frozen=True)
@@ -36,52 +36,53 @@ class UnknownModel(Refusal):
     gpus: tuple[GPU, ...]
 
     def __str__(self) -> str:
-        present = ", ".join(dict.fromkeys(gpu.model for gpu in self.gpus)) or "no card at all"
-        return f"model {' or '.join(self.models)} asked, no such card is here: there is {present}"
+        present = ", ".join(dict.fromkeys(gpu.model for gpu in self.gpus)) or "no GPU at all"
+        return f"model {' or '.join(self.models)} asked, no such GPU is here: there is {present}"
 
 
 @dataclass(frozen=True)
 class TooFewCards(Refusal):
     demand: Demand
     cards: int
-    """How many cards its wishes allow."""
+    """The number of GPUs that model and UUID allow."""
 
     def __str__(self) -> str:
         there = {0: "there is none", 1: "there is 1"}.get(self.cards, f"there are {self.cards}")
-        wished = " that will do" if self.demand.models or self.demand.uuids else ""
+        match = " that match" if self.cards > 1 else " that matches"
+        wished = match if self.demand.models or self.demand.uuids else ""
         ask = "" if self.cards == 0 else f": ask for {self.cards} or fewer"
         return f"{_cards(self.demand)} asked, {there}{wished}{ask}"
 
 
 @dataclass(frozen=True)
 class TooBig(Refusal):
-    """More on a card than any of the cards has in all."""
+    """It asks for more on one GPU than any GPU has."""
 
     demand: Demand
     largest: GPU
     over: int | None
-    """Over how many cards it would fit if it were spread."""
+    """The number of GPUs over which it would fit if it were spread."""
 
     def __str__(self) -> str:
         asked, has = format_apart(self.demand.per_card(self.largest.memory), self.largest.memory)
-        remedy = f" or spread it over {self.over} cards with --gpus {self.over}" if self.over else ""
-        wished = " that will do" if self.demand.models or self.demand.uuids else ""
+        remedy = f" or spread it over {self.over} GPUs with --gpus {self.over}" if self.over else ""
+        wished = " that matches" if self.demand.models or self.demand.uuids else ""
         return (
-            f"{_each(asked, self.demand)} asked, the largest card{wished} has {has} "
+            f"{_each(asked, self.demand)} asked, the largest GPU{wished} has {has} "
             f"({self.largest}, {self.largest.model}): ask for less{remedy}"
         )
 
 
 @dataclass(frozen=True)
 class TooFewBigCards(Refusal):
-    """Some cards are large enough, but fewer than asked for."""
+    """Some GPUs are large enough, but fewer than asked for."""
 
     demand: Demand
     large: tuple[GPU, ...]
 
     def __str__(self) -> str:
         asked = format_bytes(self.demand.per_card(self.large[0].memory))
-        have = "1 card has" if len(self.large) == 1 else f"{len(self.large)} cards have"
+        have = "1 GPU has" if len(self.large) == 1 else f"{len(self.large)} GPUs have"
         return (
             f"{_each(asked, self.demand)} asked, only {have} that much ({_names(self.large)}): ask for less"
         )
@@ -89,22 +90,22 @@ class TooFewBigCards(Refusal):
 
 @dataclass(frozen=True)
 class NoRoomNow(Refusal):
-    """It would fit on these cards if others gave back what they hold."""
+    """It would fit on these GPUs if others released what they hold."""
 
     never = False
 
     demand: Demand
     largest: GPU | None
-    """The card with the largest free room of those that take new grants; None if all of them are sick."""
+    """The healthy GPU with the largest free room; None if all are unhealthy."""
     free: int
     enough: int
-    """How many cards have room for it."""
+    """The number of GPUs that have room for it."""
     compute: tuple[int, GPU] | None = None
-    """The most compute free on a card that has the memory, if it is compute that is missing."""
+    """The most compute free on a GPU that has the memory, if only compute is missing."""
     held: tuple[tuple[GPU, str], ...] = ()
-    """Cards that have the room, and the waiting demand that each is held for."""
+    """GPUs that have room, and the waiting demand that each is held for."""
     outside: tuple[tuple[GPU, int], ...] = ()
-    """Cards that only processes outside Cotenant keep from being granted whole."""
+    """GPUs that cannot be granted whole only because processes outside Cotenant hold memory there."""
     sick: tuple[GPU, ...] = ()
 
     def __str__(self) -> str:
@@ -118,7 +119,7 @@ class NoRoomNow(Refusal):
 
     def _found(self) -> str:
         if self.largest is None:
-            return "no card that will do is healthy"
+            return "no GPU that matches is healthy"
         if self.held:
             return ", ".join(f"{gpu} has room but is held for {id}" for gpu, id in self.held)
         if self.demand.memory is None:
@@ -128,15 +129,15 @@ class NoRoomNow(Refusal):
             return f"at most {self.compute[0]}% is free beside that memory, on {self.compute[1]}"
         room = f"largest free room {self._amounts()[1]} on {self.largest}"
         if self.enough:
-            return f"only {self.enough} card{'s have' if self.enough > 1 else ' has'} that much free, {room}"
+            return f"only {self.enough} GPU{'s have' if self.enough > 1 else ' has'} that much free, {room}"
         return room
 
     def _amounts(self) -> tuple[str, str]:
-        """What is asked and the largest room, in the terms of the demand."""
+        """Formats what is asked and the largest room, in the terms of the demand."""
         if self.demand.memory is None or self.demand.memory.percent is None:
             return format_apart(self.demand.per_card(0), self.free)
         size = self.largest.memory if self.largest else 0
-        return f"{self.demand.memory} of a card", f"{format_bytes(self.free)} of {format_bytes(size)}"
+        return f"{self.demand.memory} of a GPU", f"{format_bytes(self.free)} of {format_bytes(size)}"
 
     def _kept_outside(self) -> str:
         each = ", ".join(f"{format_bytes(size)} of {gpu}" for gpu, size in self.outside)
@@ -149,7 +150,7 @@ class NoRoomNow(Refusal):
 
 
 def waiting(refusal: Refusal, place: int) -> str:
-    """What a person who waits is told."""
+    """Formats the message to a person who waits."""
     return f"{refusal}: waiting, {ordinal(place)} in line"
 
 
@@ -159,11 +160,11 @@ def ordinal(number: int) -> str:
 
 
 def _each(amount: str, demand: Demand) -> str:
-    return amount if demand.count == 1 else f"{amount} on each of {demand.count} cards"
+    return amount if demand.count == 1 else f"{amount} on each of {demand.count} GPUs"
 
 
 def _cards(demand: Demand) -> str:
-    kind = "whole card" if demand.memory is None else "card"
+    kind = "whole GPU" if demand.memory is None else "GPU"
     return f"{demand.count} {kind}{'s' if demand.count != 1 else ''}"
 
 

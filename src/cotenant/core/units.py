@@ -1,7 +1,7 @@
-"""Amounts of memory and time as people write them. Exact: integers and fractions, never floats.
+"""Parses and formats amounts of memory and time as people write them. Exact: never by way of floats.
 
 Memory follows the rules of Kubernetes quantities, so that a figure means the same in a pod and on a
-command line. `4GiB` and `4GB` are taken as well, since nobody can mean anything else by them.
+command line. `4GiB` and `4GB` are accepted too, since they are not ambiguous.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ LARGEST = 2**63 - 1
 """The largest number of bytes that the ledger's store and a slot can hold."""
 
 ACCEPTED = "4Gi, 4096Mi, 4G, 4294967296"
-ACCEPTED_MEMORY = f"{ACCEPTED} or 50% (of a card)"
+ACCEPTED_MEMORY = f"{ACCEPTED} or 50% (of a GPU)"
 ACCEPTED_DURATION = "90s, 10m, 1h30m, 500ms"
 
 _WITH_B = {f"{unit}B": unit for unit in BINARY | DECIMAL}
-"""`GiB` and `GB`, which Kubernetes does not take."""
+"""`GiB` and `GB`, which Kubernetes does not accept."""
 
 _SECONDS = {
     "d": Fraction(86400),
@@ -36,7 +36,7 @@ _LONGEST_DURATION = 36500 * 86400
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """An amount of GPU memory: so many bytes, or so many percent of whichever card it lands on."""
+    """An amount of GPU memory: bytes, or percent of the GPU on which it is placed."""
 
     bytes: int | None = None
     percent: Fraction | None = None
@@ -47,10 +47,10 @@ class Memory:
         if self.bytes is not None and not (isinstance(self.bytes, int) and 0 < self.bytes <= LARGEST):
             raise BadInput(f"memory: {self.bytes!r} is not a number of bytes between 1 and {LARGEST}")
         if self.percent is not None and not 0 < self.percent <= 100:
-            raise BadInput(f"memory: {_decimal(self.percent)}% is not above 0% and at most 100% of a card")
+            raise BadInput(f"memory: {_decimal(self.percent)}% is not above 0% and at most 100% of a GPU")
 
     def on(self, card_bytes: int) -> int:
-        """Bytes on a card of this size. A percentage rounds down, so that two halves always fit on a card."""
+        """Returns the bytes on a GPU of this size. A percentage rounds down, so that two halves fit."""
         if self.percent is not None:
             return max(1, self.percent.numerator * card_bytes // (100 * self.percent.denominator))
         return self.bytes or 0
@@ -60,16 +60,16 @@ class Memory:
 
 
 def parse_bytes(text: str, field: str) -> int:
-    """A number of bytes, above zero. `4.1Gi` is no whole number of them and rounds up, as in Kubernetes."""
+    """Parses a number of bytes, above zero. `4.1Gi` is not a whole number and rounds up, as in Kubernetes."""
     if text.strip().endswith("%"):
         raise BadInput(
-            f"{field}: {_quote(text)} is a share of a card; a size is needed here, such as {ACCEPTED}"
+            f"{field}: {_quote(text)} is a share of a GPU; a size is needed here, such as {ACCEPTED}"
         )
     return _bytes(text, field, ACCEPTED)
 
 
 def parse_memory(text: str, field: str) -> Memory:
-    """Bytes or a percentage of a card."""
+    """Parses bytes or a percentage of a GPU."""
     body = text.strip()
     if not body.endswith("%"):
         return Memory(bytes=_bytes(text, field, ACCEPTED_MEMORY))
@@ -77,12 +77,12 @@ def parse_memory(text: str, field: str) -> Memory:
     if rest:
         raise _unreadable(text, field, ACCEPTED_MEMORY)
     if not 0 < value <= 100:
-        raise BadInput(f"{field}: {_quote(text)} must be above 0% and at most 100% of a card")
+        raise BadInput(f"{field}: {_quote(text)} must be above 0% and at most 100% of a GPU")
     return Memory(percent=value)
 
 
 def parse_duration(text: str, field: str) -> float:
-    """Seconds. Zero is a duration; a bare number is not, since nobody can tell its unit."""
+    """Parses a duration into seconds. Zero is valid; a number without a unit is not."""
     body = text.strip()
     total, at, last = Fraction(0), 0, Fraction(_LONGEST_DURATION)
     for match in _DURATION.finditer(body) if len(body) <= LONGEST else ():
@@ -99,9 +99,9 @@ def parse_duration(text: str, field: str) -> float:
 
 
 def format_bytes(amount: int, digits: int = 1) -> str:
-    """For people, in binary units: `4Gi` is exact, `4.0Gi` is a little more than that.
+    """Formats bytes for people in binary units: `4Gi` is exact, `4.0Gi` is a little more.
 
-    Rounds down, so that room is never promised that is not there.
+    It rounds down, so that it never promises more room than there is.
     """
     if amount < 0:
         return "-" + format_bytes(-amount, digits)
@@ -115,7 +115,7 @@ def format_bytes(amount: int, digits: int = 1) -> str:
 
 
 def format_apart(one: int, other: int) -> tuple[str, str]:
-    """Two amounts, with as many digits as it takes to tell them apart (`4Gi asked, 4Gi free` is no help)."""
+    """Formats two amounts with enough digits to tell them apart (`4Gi asked, 4Gi free` is no help)."""
     for digits in range(1, 5):
         texts = format_bytes(one, digits), format_bytes(other, digits)
         if one == other or texts[0] != texts[1]:
@@ -133,7 +133,7 @@ def _bytes(text: str, field: str, accepted: str) -> int:
     if amount <= 0:
         raise BadInput(f"{field}: {_quote(text)} must be more than zero, such as {accepted}")
     if amount > LARGEST:
-        raise BadInput(f"{field}: {_quote(text)} is more memory than any card has; write it like {accepted}")
+        raise BadInput(f"{field}: {_quote(text)} is more memory than any GPU has; write it like {accepted}")
     if amount.denominator != 1 and scale < 1000:
         number = body[: len(body) - len(suffix)]
         hint = f" ('m' is a thousandth): did you mean {number}M or {number}Mi?" if suffix == "m" else ""
@@ -151,7 +151,7 @@ def _number(body: str, text: str, field: str, accepted: str) -> tuple[Fraction, 
 
 
 def _near_misses(body: str, suffix: str) -> list[str]:
-    """What was probably meant: `4 gb` is 4G or 4Gi to different people, `4gi` can only be 4Gi."""
+    """Suggests what was probably meant: `4 gb` may be 4G or 4Gi, `4gi` can only be 4Gi."""
     number, unit = body[: len(body) - len(suffix)], suffix.strip().lower()
     if unit in ("b", "byte", "bytes"):
         return [number]
@@ -169,7 +169,7 @@ def _unreadable(text: str, field: str, accepted: str, meant: list[str] | None = 
 
 
 def _quote(text: str) -> str:
-    """Shows what was written without letting it spoil the terminal or fill it."""
+    """Quotes input for a message: without control characters, and cut if it is long."""
     return ascii(text if len(text) <= LONGEST else text[:LONGEST] + "...")
 
 

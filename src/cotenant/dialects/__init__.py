@@ -1,1 +1,1 @@
-"""How demands are read and grants are spelled: our own way, and the ways of other systems."""
+"""Reads demands and writes grants in our own resource names and in those of other GPU sharing systems."""

@@ -1,4 +1,4 @@
-"""The spelling of gpushare-scheduler-extender and gpushare-device-plugin (Alibaba Cloud)."""
+"""Reads and writes the names of gpushare-scheduler-extender and gpushare-device-plugin (Alibaba Cloud)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _UNITS = {"GiB": 2**30, "MiB": 2**20}
 
 @dataclass(frozen=True, slots=True)
 class Aliyun:
-    """Demands in `aliyun.com/gpu-mem`."""
+    """Reads demands in `aliyun.com/gpu-mem`."""
 
     enabled: bool = True
-    """Whether pods may ask in this dialect, and nodes show it."""
+    """Whether pods may ask in this dialect and nodes report it."""
     unit: Literal["GiB", "MiB"] = "GiB"
-    """What one `aliyun.com/gpu-mem` is: the device plugin's option --memory-unit, with the same default."""
+    """The unit of `aliyun.com/gpu-mem`: the device plugin's option --memory-unit, with the same default."""
 
     name: ClassVar[str] = "aliyun"
     resources: ClassVar[tuple[str, ...]] = (MEMORY, COUNT)
@@ -50,14 +50,14 @@ class Aliyun:
         if COUNT in asked:
             raise BadInput(
                 f"container {container!r}: {COUNT}: nodes show this, containers do not ask for it: "
-                f"ask for {MEMORY}, or for whole cards with {names.GPU}"
+                f"ask for {MEMORY}, or for whole GPUs with {names.GPU}"
             )
         if MEMORY not in asked:
             return None
         return wishes.memory(container, MEMORY, asked[MEMORY] * self.bytes_each)
 
     def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:
-        """Each card rounded down by itself: its tools divide the sum by the count to get a card's size."""
+        """Rounds each GPU down by itself: gpushare's tools divide the sum by the count of GPUs."""
         return {MEMORY: sum(gpu.memory // self.bytes_each for gpu in gpus), COUNT: len(gpus)}
 
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
@@ -73,7 +73,7 @@ class Aliyun:
         return dialect.shown_by_index(demand.container, cards, self.bytes_each)
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
-        """The allocation goes by the container's number: its readers decode `map[int]map[string]int`."""
+        """Keys the allocation by the container's number: its readers decode `map[int]map[string]int`."""
         allocation = {
             str(held.slot.position): {
                 str(card.gpu.index): -(-card.share.memory // self.bytes_each) for card in held.cards

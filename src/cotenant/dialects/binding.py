@@ -1,4 +1,4 @@
-"""What is written when a pod is bound, and what its containers find in their environment."""
+"""Builds the annotations written when a pod is bound, and the environment variables of its containers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotenant.dialects.registry import Dialects
 
 
 def environment(slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -> tuple[Env, ...]:
-    """What a container that uses the slot finds. What bind decides comes through `bind_annotations`."""
+    """Lists the variables of a container of the slot; values that bind decides come from annotations."""
     own = dialects.by_name[member.dialect].environment(member)
     if slot.demand.compute is None:
         return own
@@ -26,7 +26,7 @@ def bind_annotations(
     bound_ns: int,
     dialects: Dialects,
 ) -> dict[str, str]:
-    """All annotations of a grant, in every dialect of the pod. `gpus` are the node's cards by UUID."""
+    """Builds all annotations of a grant, in every dialect of the pod. `gpus` are the node's GPUs by UUID."""
     granted = {slot.container: slot for slot in grant.slots}
     held = [HeldSlot(slot, _cards(granted[slot.container], gpus)) for slot in slots]
     annotations = {names.GRANT: write_grant(grant)}

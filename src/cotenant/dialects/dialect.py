@@ -1,4 +1,4 @@
-"""What a dialect is: a way to spell demands and grants.
+"""Defines a dialect: the resource names, annotations and variables in which demands and grants are written.
 
 A dialect is one file with one frozen dataclass that meets this Protocol; its fields are its settings. It
 decides nothing: it reads a container's resources into a Demand, and writes what its users expect to find.
@@ -19,32 +19,32 @@ from cotenant.dialects.wishes import Wishes
 
 @dataclass(frozen=True, slots=True)
 class ContainerDemand:
-    """What one container asks for, and in which words."""
+    """What one container asks for, and in which dialect."""
 
     container: str
     position: int
-    """Place in the pod: `containers` count from 0, `initContainers` go on after the last of them."""
+    """Index in the pod: `containers` count from 0, `initContainers` follow after the last of them."""
     dialect: str
     demand: Demand
     asked: Mapping[str, int]
-    """The resources that the dialect knows, in its own units."""
+    """The dialect's resources that it asks for, in the dialect's units."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotDemand:
-    """What a slot is to hold. Its limit and its charge are one demand: the largest of all who use it."""
+    """The demand of a slot. Its limit and its charge are equal: the largest demand of all its containers."""
 
     container: str
-    """The container that holds the slot for the pod's life; the kubelet lists it under this name."""
+    """The container that holds the slot for the pod's lifetime; the kubelet lists it under this name."""
     position: int
     demand: Demand
     members: tuple[ContainerDemand, ...]
-    """All who use it, in the order in which the kubelet starts them; the holder is the last."""
+    """All containers that use it, in the order in which the kubelet starts them; the holder is the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A card of a grant, and the grant's part of it."""
+    """A GPU of a grant, and the grant's share of it."""
 
     gpu: GPU
     share: Share
@@ -52,7 +52,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class HeldSlot:
-    """A slot with the cards that it was granted, in the order of their indexes."""
+    """A slot with the GPUs that it was granted, in the order of their indexes."""
 
     slot: SlotDemand
     cards: tuple[Card, ...]
@@ -60,7 +60,7 @@ class HeldSlot:
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """An environment variable: a value known at admission, or one that bind will write into an annotation."""
+    """An environment variable: a value known at admission, or the annotation into which bind writes it."""
 
     name: str
     value: str | None = None
@@ -68,7 +68,7 @@ class Env:
 
 
 class Dialect(Protocol):
-    """A way to spell demands and grants. Quantities that it is given are whole and above zero."""
+    """Reads demands and writes grants. Quantities that it is given are whole and above zero."""
 
     name: ClassVar[str]
     resources: ClassVar[tuple[str, ...]]
@@ -78,54 +78,54 @@ class Dialect(Protocol):
 
     @property
     def enabled(self) -> bool:
-        """Whether demands are read and nodes described in this dialect."""
+        """Whether pods may ask in this dialect and nodes report it."""
 
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
-        """The demand, None if this dialect's resources are not asked for, BadInput if they make no sense."""
+        """Reads the demand; None if it asks for no resource of this dialect, BadInput if it is not valid."""
 
     def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:
-        """What a node with these cards shows."""
+        """Returns the capacity that a node with these GPUs reports."""
 
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
-        """What the container finds in its environment."""
+        """Lists the container's environment variables."""
 
     def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
-        """Annotations about one container, written at bind; `environment` points to them."""
+        """Builds the annotations about one container, written at bind; `environment` refers to them."""
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
-        """Annotations about the pod, written at bind (Unix ns); the slots have a member of this dialect."""
+        """Builds the annotations about the pod, written at bind (Unix ns), for slots with this dialect."""
 
 
 def visible_indexes(cards: Sequence[Card]) -> str:
-    """The cards as an index each, as older systems show them.
+    """Lists the GPUs by index, as older systems do.
 
-    A MIG instance has no such index (`0` would show the whole card): it goes by its UUID.
+    A MIG instance has no such index (`0` would be the whole GPU): it is listed by UUID.
     """
     return ",".join(card.gpu.uuid if card.gpu.parent else str(card.gpu.index) for card in cards)
 
 
 def visible_uuids(cards: Sequence[Card]) -> str:
-    """The cards as UUIDs: these stay true when a card is lost at boot and the indexes move."""
+    """Lists the GPUs by UUID, which stays valid when a GPU is lost at boot and the indexes move."""
     return ",".join(card.gpu.uuid for card in cards)
 
 
 def indexes(slots: Sequence[HeldSlot]) -> str:
-    """The cards of several slots, each once: `0` or `0,1`."""
+    """Lists the indexes of the GPUs of several slots, each once: `0` or `0,1`."""
     return ",".join(map(str, sorted({card.gpu.index for slot in slots for card in slot.cards})))
 
 
 def smallest_card(cards: Sequence[Card], unit: int) -> int:
-    """The size of the smallest card in whole units: a program that divides by it never claims too much."""
+    """Returns the smallest GPU's size in whole units: a program that divides by it never takes too much."""
     return min(card.gpu.memory for card in cards) // unit
 
 
 def see_cards(container: str) -> Env:
-    """The variable by which a container is shown its cards and no others."""
+    """Returns the variable that shows a container its GPUs and no others."""
     return Env(names.VISIBLE_DEVICES, annotation=names.devices(container))
 
 
 def shown_by_index(container: str, cards: Sequence[Card], unit: int) -> dict[str, str]:
-    """Returns the annotations by which older systems show a container its cards: their indexes, and the size
+    """Returns the annotations by which older systems show a container its GPUs: their indexes, and the size
     of the smallest in this unit.
     """
     return {
@@ -135,7 +135,7 @@ def shown_by_index(container: str, cards: Sequence[Card], unit: int) -> dict[str
 
 
 class ShownByUuid:
-    """The half of a dialect that shows a container its cards by UUID, and writes nothing about the pod."""
+    """The part of a dialect that shows a container its GPUs by UUID and writes nothing about the pod."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The native names: resources of containers and nodes, annotations of pods and nodes, a node condition."""
+"""Names our resources, annotations, variables and the node condition: everything under cotenant.dev."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ GPU_MEMORY = f"{DOMAIN}/gpu-memory"
 GPU_COMPUTE = f"{DOMAIN}/gpu-compute"
 GPU = f"{DOMAIN}/gpu"
 GPU_SLOT = f"{DOMAIN}/gpu-slot"
-"""Added at admission; its presence says that the native figures beside it are ours, not the author's."""
+"""Added at admission; where it is present, the native figures beside it are ours, not the author's."""
 
 GPU_MODEL = f"{DOMAIN}/gpu-model"
 GPU_UUID = f"{DOMAIN}/gpu-uuid"
@@ -19,11 +19,11 @@ GRANT = f"{DOMAIN}/grant"
 RETRY = f"{DOMAIN}/retry"
 
 GPUS = f"{DOMAIN}/gpus"
-"""On nodes, by the agent: the cards one by one."""
+"""On nodes, written by the agent: each GPU."""
 DRAINED = f"{DOMAIN}/drained"
-"""On nodes, by people: UUIDs of cards that take no new grant."""
+"""On nodes, written by people: UUIDs of GPUs that get no new grants."""
 GPUS_HEALTHY = f"{DOMAIN}/GPUsHealthy"
-"""The type of a node's condition, by the agent: whether every GPU works."""
+"""The type of a node condition, written by the agent: whether every GPU works."""
 
 _GPU_COUNT = f"gpu-count.{DOMAIN}/"
 _DEVICES = f"devices.{DOMAIN}/"
@@ -32,17 +32,17 @@ _CARD_MEMORY = f"card-memory.{DOMAIN}/"
 
 SERVER_ONLY = (GRANT, RETRY)
 SERVER_ONLY_PREFIXES = (_DEVICES, _COMPUTE, _CARD_MEMORY)
-"""Annotations of pods that only the server writes: by name, and by how their names begin."""
+"""Annotations of pods that only the server writes: by name, and by prefix."""
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
-"""What NVIDIA's container runtime reads; an empty or missing one shows no card."""
+"""Read by NVIDIA's container runtime; empty or missing, the container sees no GPU."""
 
 ACTIVE_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
-"""What MPS reads; without MPS it does nothing."""
+"""Read by MPS; without MPS it has no effect."""
 
 
 def gpu_count(container: str) -> str:
-    """Over how many cards the container's memory is spread.
+    """Names the annotation with the number of GPUs over which the container's memory is spread.
 
     A container's name always fits: it is a DNS label, and any of up to 63 characters names an annotation.
     """
@@ -50,25 +50,25 @@ def gpu_count(container: str) -> str:
 
 
 def devices(container: str) -> str:
-    """The cards that the container sees, as its dialect spells them."""
+    """Names the annotation with the GPUs that the container sees, as its dialect writes them."""
     return _DEVICES + container
 
 
 def compute(container: str) -> str:
-    """Percent of each card's compute."""
+    """Names the annotation with the percent of each GPU's compute."""
     return _COMPUTE + container
 
 
 def card_memory(container: str) -> str:
-    """The size of the container's card, in its dialect's unit: known only once a card is chosen."""
+    """Names the annotation with the size of the container's GPU, in its dialect's unit; bind writes it."""
     return _CARD_MEMORY + container
 
 
 def counted_container(annotation: str) -> str | None:
-    """The container that a gpu-count annotation is about; None if it is another annotation."""
+    """Returns the container that a gpu-count annotation names; None if it is another annotation."""
     return annotation.removeprefix(_GPU_COUNT) if annotation.startswith(_GPU_COUNT) else None
 
 
 def only_server_writes(annotation: str) -> bool:
-    """Whether a pod that brings this along is pretending to have been granted something."""
+    """Whether only the server may write this annotation: from a pod's author it would be a forged grant."""
     return annotation in SERVER_ONLY or annotation.startswith(SERVER_ONLY_PREFIXES)

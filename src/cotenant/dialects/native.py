@@ -1,4 +1,4 @@
-"""Our own spelling: memory in bytes, compute in percent, whole cards."""
+"""Reads and writes our own resources (cotenant.dev): memory in bytes, compute in percent, whole GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEMANDED = (names.GPU_MEMORY, names.GPU_COMPUTE, names.GPU)
 
 @dataclass(frozen=True, slots=True)
 class Native(ShownByUuid):
-    """Always on: the other dialects are translated into it."""
+    """Our own dialect. It is always on: the others are translated into it."""
 
     name: ClassVar[str] = "native"
     resources: ClassVar[tuple[str, ...]] = (*_DEMANDED, names.GPU_SLOT)
@@ -37,26 +37,26 @@ class Native(ShownByUuid):
         if cards is not None:
             if memory is not None or compute is not None:
                 raise BadInput(
-                    f"container {container!r}: {names.GPU}: a whole card brings all its memory and compute: "
-                    f"leave out {names.GPU_MEMORY} and {names.GPU_COMPUTE}, or {names.GPU} to share a card"
+                    f"container {container!r}: {names.GPU}: a whole GPU brings all its memory and compute: "
+                    f"leave out {names.GPU_MEMORY} and {names.GPU_COMPUTE}, or {names.GPU} to share a GPU"
                 )
             return wishes.whole_cards(container, names.GPU, cards)
         if memory is None:
             if compute is not None:
                 raise BadInput(
                     f"container {container!r}: {names.GPU_COMPUTE}: compute comes with memory: say with "
-                    f"{names.GPU_MEMORY} how much of the card's memory is meant"
+                    f"{names.GPU_MEMORY} how much of the GPU's memory is meant"
                 )
             return None
         if compute is not None and compute > 100:
             raise BadInput(
-                f"container {container!r}: {names.GPU_COMPUTE}: {compute}: each card has 100 percent: "
+                f"container {container!r}: {names.GPU_COMPUTE}: {compute}: each GPU has 100 percent: "
                 "ask for 1 to 100"
             )
         return replace(wishes.memory(container, names.GPU_MEMORY, memory), compute=compute)
 
     def write(self, demand: Demand) -> dict[str, int]:
-        """The resources that ask for this demand (cards besides whole ones are counted by an annotation)."""
+        """Writes a demand as resources; the GPUs over which memory is spread are counted by an annotation."""
         if demand.memory is None:
             return {names.GPU: demand.whole}
         compute = {} if demand.compute is None else {names.GPU_COMPUTE: demand.compute}

@@ -1,4 +1,4 @@
-"""The spelling of NVIDIA's own device plugin, for clusters where we take its place."""
+"""Reads `nvidia.com/gpu`, the resource of NVIDIA's device plugin, for clusters where we replace it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CARDS = "nvidia.com/gpu"
 
 @dataclass(frozen=True, slots=True)
 class Nvidia(ShownByUuid):
-    """Demands in `nvidia.com/gpu`: so many whole cards."""
+    """Reads demands in `nvidia.com/gpu`: a number of whole GPUs."""
 
     enabled: bool = False
-    """Whether pods may ask in this dialect, and nodes show it: never where NVIDIA's plugin runs too."""
+    """Whether pods may ask in this dialect and nodes report it: never where NVIDIA's plugin runs too."""
 
     name: ClassVar[str] = "nvidia"
     resources: ClassVar[tuple[str, ...]] = (CARDS,)

@@ -1,7 +1,7 @@
-"""The grant of a pod, as the annotation `cotenant.dev/grant` holds it.
+"""Reads and writes the grant of a pod in its annotation `cotenant.dev/grant`.
 
-It is read back when the server starts and before a container starts, from a place where others may have
-written: what is not exactly a grant of exactly this pod is refused with GrantUnreadable, and nothing else.
+It is read when the server starts and before a container starts. Others may have written to it: everything
+that is not exactly a grant of exactly this pod raises GrantUnreadable, and nothing else.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Version(msgspec.Struct):
 
 
 class SlotGrant(msgspec.Struct, frozen=True):
-    """What one slot was given."""
+    """What one slot was granted."""
 
     container: str
     """The container that holds the slot."""
@@ -63,31 +63,31 @@ class SlotGrant(msgspec.Struct, frozen=True):
 
 
 class PodGrant(msgspec.Struct, frozen=True):
-    """What a pod was given: all its slots."""
+    """What a pod was granted: all its slots."""
 
     uid: str
-    """The pod's. A grant copied to another pod is no grant."""
+    """The pod's UID. A grant copied to another pod is not valid."""
     slots: tuple[SlotGrant, ...]
 
     @property
     def charges(self) -> tuple[Grant, ...]:
-        """One a slot, as the ledger takes them: two slots of a pod may be on the same card."""
+        """Lists one grant per slot for the ledger: two slots of a pod may be on the same GPU."""
         return tuple(Grant(charge_id(self.uid, slot.container), slot.shares) for slot in self.slots)
 
     def slot_of(self, container: str) -> SlotGrant | None:
-        """The slot that the container holds or, being an init container, uses."""
+        """Finds the slot that the container holds or, as an init container, uses."""
         return next(
             (slot for slot in self.slots if container == slot.container or container in slot.init), None
         )
 
 
 def charge_id(uid: str, container: str) -> str:
-    """The ledger's id of a slot; all of a pod's begin with its UID."""
+    """Returns the ledger's id of a slot; those of a pod begin with its UID."""
     return f"{uid}/{container}"
 
 
 def write_grant(grant: PodGrant) -> str:
-    """The annotation's text. ValueError, a bug, if it is not one that could be read back."""
+    """Writes the annotation's text. ValueError, a bug, if it could not be read back."""
     slots = tuple(
         _Slot(
             slot.container,
@@ -105,7 +105,7 @@ def write_grant(grant: PodGrant) -> str:
 
 
 def read_grant(text: object, uid: str) -> PodGrant:
-    """The grant of the pod with this UID."""
+    """Reads the grant of the pod with this UID."""
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise _unreadable("it is not a text of a grant's size")
     return _read(text, uid)
@@ -113,7 +113,7 @@ def read_grant(text: object, uid: str) -> PodGrant:
 
 @lru_cache(maxsize=256)
 def _read(text: str, uid: str) -> PodGrant:
-    """What was just written is soon seen again."""
+    """Parses the text; cached, since what was just written is soon read again."""
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version != VERSION:

@@ -1,4 +1,4 @@
-"""One container's resources, in whichever dialect, as a demand."""
+"""Reads one container's resources, in any dialect, as a demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.dialects.wishes import Wishes
 
 
 def asks(resources: Mapping[str, Mapping[str, object]], dialects: Dialects) -> bool:
-    """Whether any resource of ours or of a dialect is named, be it asked for or not."""
+    """Whether any resource of ours or of a dialect is named, even with the amount zero."""
     return any(_known(name, dialects) for kind in resources.values() for name in kind)
 
 
@@ -24,10 +24,10 @@ def read_container(
     wishes: Wishes,
     dialects: Dialects,
 ) -> ContainerDemand | None:
-    """None if it asks for no GPU. `resources` are its `limits` and `requests`, as the pod has them.
+    """Reads the demand; None if it asks for no GPU. `resources` are `limits` and `requests` as in the pod.
 
-    A container with a slot was read before: the native figures on it say what the slot is worth, and they
-    count, even if the settings have changed since. Without a slot, figures in two dialects are refused.
+    A container with a slot was admitted before: its native figures are the slot's demand and count, even if
+    the settings have changed since. Without a slot, figures in two dialects are refused.
     """
     asked = _asked(container, resources, dialects)
     slot = asked.pop(names.GPU_SLOT, 0)
@@ -63,7 +63,7 @@ def read_container(
 def _asked(
     container: str, resources: Mapping[str, Mapping[str, object]], dialects: Dialects
 ) -> dict[str, int]:
-    """Our resources and the dialects', as whole numbers. Asking for zero is not asking."""
+    """Collects our resources and the dialects' as whole numbers; an amount of zero is left out."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     asked = {}
     for name in {*limits, *requests}:
@@ -85,5 +85,5 @@ def _asked(
 
 
 def _known(name: str, dialects: Dialects) -> bool:
-    """All names of our own domain are: one that we do not have is a mistake to be told."""
+    """Whether we read this resource. Every name of our domain counts, so that a wrong one is reported."""
     return name in dialects.resources or name.startswith(f"{names.DOMAIN}/")

@@ -1,4 +1,4 @@
-"""The dialects there are. A new one is a file of its own, and its line in the class below."""
+"""Lists all dialects. A new one is a file of its own and a line in the class below."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cotenant.dialects.volcano import Volcano
 
 @dataclass(frozen=True)
 class Dialects:
-    """The dialects with their settings; it is a section of the settings as it stands."""
+    """The dialects with their settings; the class is the section `[dialects]` of the settings."""
 
     aliyun: Aliyun = field(default_factory=Aliyun)
     """Pods written for gpushare-scheduler-extender."""
@@ -31,13 +31,13 @@ class Dialects:
 
     @cached_property
     def others(self) -> tuple[Dialect, ...]:
-        """Those that are on, besides the native one."""
+        """The enabled dialects, without the native one."""
         known: tuple[Dialect, ...] = tuple(getattr(self, each.name) for each in fields(self))
         return tuple(dialect for dialect in known if dialect.enabled)
 
     @cached_property
     def on(self) -> tuple[Dialect, ...]:
-        """Those that are on; the native one is first."""
+        """The enabled dialects; the native one is first."""
         return (self.native, *self.others)
 
     @cached_property
@@ -46,7 +46,7 @@ class Dialects:
 
     @cached_property
     def resources(self) -> frozenset[str]:
-        """Every resource by which a container may ask; a pod with none of them is no concern of ours."""
+        """Every resource by which a container may ask; a pod without any of them is not a GPU pod."""
         return frozenset(name for dialect in self.on for name in dialect.resources)
 
     @cached_property
@@ -54,9 +54,9 @@ class Dialects:
         return frozenset(name for dialect in self.on for name in dialect.pod_annotations)
 
     def only_server_writes(self, annotation: str) -> bool:
-        """Whether the annotation tells of a grant, in whichever dialect."""
+        """Whether the annotation is part of a grant, in any dialect."""
         return annotation in self._written or names.only_server_writes(annotation)
 
     def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:
-        """What a node with these cards shows, in all dialects."""
+        """Returns the capacity that a node with these GPUs reports, in all dialects."""
         return {name: amount for dialect in self.on for name, amount in dialect.capacity(gpus).items()}

@@ -1,4 +1,4 @@
-"""The spelling of Volcano's GPU sharing and GPU number (volcano-sh/devices)."""
+"""Reads and writes the names of Volcano's GPU sharing and GPU number (volcano-sh/devices)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Volcano:
-    """Demands in `volcano.sh/gpu-memory` and `volcano.sh/gpu-number`."""
+    """Reads demands in `volcano.sh/gpu-memory` and `volcano.sh/gpu-number`."""
 
     enabled: bool = True
-    """Whether pods may ask in this dialect, and nodes show it."""
+    """Whether pods may ask in this dialect and nodes report it."""
     memory_factor: int = 1
-    """MiB in one `volcano.sh/gpu-memory`: as the device plugin's own option --gpu-memory-factor."""
+    """MiB in one `volcano.sh/gpu-memory`: the device plugin's option --gpu-memory-factor."""
 
     name: ClassVar[str] = "volcano"
     resources: ClassVar[tuple[str, ...]] = (MEMORY, NUMBER)
@@ -57,7 +57,7 @@ class Volcano:
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
         if MEMORY in asked and NUMBER in asked:
             raise BadInput(
-                f"container {container!r}: {NUMBER}: a whole card brings all its memory: "
+                f"container {container!r}: {NUMBER}: a whole GPU brings all its memory: "
                 f"leave out either {NUMBER} or {MEMORY}"
             )
         if MEMORY in asked:
@@ -68,7 +68,7 @@ class Volcano:
         return {MEMORY: sum(gpu.memory // self._unit for gpu in gpus), NUMBER: len(gpus)}
 
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
-        """What is allocated is told in MiB, or in cards if cards were asked for: so both guides print it."""
+        """Lists the variables: allocated MiB, or GPUs if GPUs were asked for, as in Volcano's guides."""
         asked = demand.asked
         allocated = asked[MEMORY] * self.memory_factor if MEMORY in asked else asked[NUMBER]
         return (

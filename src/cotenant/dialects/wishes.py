@@ -1,4 +1,4 @@
-"""What a pod's annotations add to a demand: which cards will do, how many, and how they are chosen."""
+"""Reads a pod's annotations about its GPUs: models, UUIDs, count, placement and mode."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cotenant.dialects import names
 from cotenant.dialects.quantity import parse_whole, show
 
 MOST_NAMED = 256
-"""Models or UUIDs in one wish: every card of the cluster is compared with each of them."""
+"""The most models or UUIDs in one annotation: every GPU of the cluster is compared with each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """The wishes of one pod. Models, UUIDs and placement hold for all its containers."""
+    """What the annotations of one pod ask for. Models, UUIDs and placement apply to all its containers."""
 
     counts: Mapping[str, int]
-    """Cards to spread the memory over, by container; one if it is not named here."""
+    """The number of GPUs over which memory is spread, by container; 1 if it is not named here."""
     models: tuple[str, ...] = ()
     uuids: tuple[str, ...] = ()
     placement: str = PLACEMENTS[0]
@@ -29,32 +29,32 @@ class Wishes:
     """None: the namespace decides."""
 
     def memory(self, container: str, resource: str, size: int) -> Demand:
-        """A demand for so many bytes, in all."""
+        """Makes a demand for this many bytes in total."""
         gpus = self.counts.get(container, 1)
         field = f"container {container!r}: {resource}"
         if size > LARGEST:
             raise BadInput(f"{field}: {size} bytes are more than there can be: ask for less")
         if size < gpus:
-            raise BadInput(f"{field}: {size} bytes cannot be spread over {gpus} cards: ask for more")
+            raise BadInput(f"{field}: {size} bytes cannot be spread over {gpus} GPUs: ask for more")
         return Demand(
             Memory(bytes=size), gpus, models=self.models, uuids=self.uuids, placement=self.placement
         )
 
     def whole_cards(self, container: str, resource: str, cards: int) -> Demand:
-        """A demand for so many cards, shared with nobody."""
+        """Makes a demand for this many whole GPUs."""
         field = f"container {container!r}: {resource}"
         if container in self.counts:
             raise BadInput(
-                f"{field}: whole cards are counted by {resource} itself: leave out the annotation "
-                f"{names.gpu_count(container)}, which spreads memory over cards"
+                f"{field}: whole GPUs are counted by {resource} itself: leave out the annotation "
+                f"{names.gpu_count(container)}, which spreads memory over GPUs"
             )
         if cards > MOST_CARDS:
-            raise BadInput(f"{field}: {cards} cards are more than a node can have: ask for less")
+            raise BadInput(f"{field}: {cards} GPUs are more than a node can have: ask for less")
         return Demand(whole=cards, models=self.models, uuids=self.uuids, placement=self.placement)
 
 
 def read_wishes(annotations: Mapping[str, str]) -> Wishes:
-    """BadInput names the annotation and what may stand in it. An empty one counts as none."""
+    """Reads the annotations; BadInput names the one that is not valid. An empty one counts as missing."""
     annotations = {key: text for key, text in annotations.items() if text.strip()}
     return Wishes(
         counts={
@@ -81,7 +81,7 @@ def read_mode(texts: Mapping[str, str], where: str) -> Mode | None:
 def _count(text: str, key: str) -> int:
     count = parse_whole(text, f"annotation {key}", "2")
     if not 1 <= count <= MOST_CARDS:
-        raise BadInput(f"annotation {key}: {show(text)} is not a number of cards from 1 to {MOST_CARDS}")
+        raise BadInput(f"annotation {key}: {show(text)} is not a number of GPUs from 1 to {MOST_CARDS}")
     return count
 
 

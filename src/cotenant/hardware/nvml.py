@@ -77,7 +77,7 @@ class Nvml:
             return self._read()
         except pynvml.NVMLError as error:
             self.close()  # the driver may have been replaced: the next read loads it again
-            raise NoDriver(f"the cards cannot be read: NVML says {str(error)!r}") from None
+            raise NoDriver(f"the GPUs cannot be read: NVML says {str(error)!r}") from None
 
     def _read(self) -> Readings:
         cards: list[CardReading] = []
@@ -153,7 +153,7 @@ class Nvml:
         except (OSError, pynvml.NVMLError) as error:
             raise NoDriver(
                 f"no GPU can be found here: NVML says {str(error)!r}. Is the NVIDIA driver loaded? "
-                "To try Cotenant without a card, add --simulate 2x16GiB"
+                "To try Cotenant without a GPU, add --simulate 2x16GiB"
             ) from None
         self._ready = True
 

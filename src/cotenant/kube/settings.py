@@ -1,7 +1,7 @@
 """Composes the settings of the server and the agent from the sections of their parts.
 
-One file serves both processes; each reads the sections it needs. A default is what most clusters want: an
-empty file is a good one.
+One file serves both processes; each reads the sections it needs. Defaults suit most clusters: an empty file
+is valid.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ class Settings:
     """All settings."""
 
     namespace: str = "cotenant-system"
-    """Where the server's own objects are: Lease, certificate, Services."""
+    """The namespace of the server's own objects: Lease, certificate, Services."""
     kubeconfig: str = ""
-    """How to reach the API server; empty: as a pod, else $KUBECONFIG, else ~/.kube/config."""
+    """The kubeconfig file; empty: the pod's service account, else $KUBECONFIG, else ~/.kube/config."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important messages that are logged."""
+    """The lowest level that is logged."""
     log_format: Literal["logfmt", "json"] = "logfmt"
-    """How a record is written, one line each; on a terminal it is coloured for reading instead."""
+    """The format of log records, one line each; on a terminal they are coloured for reading instead."""
     admission: AdmissionSettings = field(default_factory=AdmissionSettings)
     """What the webhook does with GPU pods."""
     server: ServerSettings = field(default_factory=ServerSettings)
-    """Where the server is reached, by the API server and by kube-scheduler."""
+    """The address at which the API server and kube-scheduler reach the server."""
     webhook: WebhookSettings = field(default_factory=WebhookSettings)
-    """Where the API server finds the webhook, and its certificate."""
+    """The webhook's port, Service and certificate."""
     extender: ExtenderSettings = field(default_factory=ExtenderSettings)
-    """Where kube-scheduler finds the extender."""
+    """The extender's port and Service. It is plain HTTP only on a loopback address."""
     line: LineSettings = field(default_factory=LineSettings)
     """How waiting pods are served."""
     leader: LeaderSettings = field(default_factory=LeaderSettings)
-    """How one server of several leads."""
+    """Leader election among several servers."""
     agent: AgentSettings = field(default_factory=AgentSettings)
     """What the agent does on each GPU node."""
     dialects: Dialects = field(default_factory=Dialects)
-    """The other systems' spellings that are understood."""
+    """The resource names of other GPU sharing systems that are understood."""
 
     def __post_init__(self) -> None:
         if not self.namespace:

@@ -38,7 +38,7 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
         if not job.shares:
             raise BadInput(f"{name} is still waiting: stop it and ask anew")
         if job.demand.memory is None:
-            raise BadInput(f"{name} has whole cards: there is nothing to resize")
+            raise BadInput(f"{name} has whole GPUs: there is nothing to resize")
         sight = line.look(machine, list(books.jobs.values()), books.cards())
         capacity = {reading.gpu.uuid: reading.gpu.memory for reading in sight.readings}
         demand = replace(job.demand, memory=memory)
@@ -48,7 +48,7 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
         grown = [new for new, old in zip(after.shares, job.shares, strict=True) if new.memory > old.memory]
         for other in books.waiting:
             if any(share.uuid in other.held for share in grown):
-                raise NoRoom(f"the card of {name} is held for {other.name}, which has waited longer")
+                raise NoRoom(f"the GPU of {name} is held for {other.name}, which has waited longer")
         sight.ledger(books.granted).resize(job.id, after.shares)
         _lower(machine, job, after, sight)
         books.jobs[job.id] = after

@@ -163,7 +163,7 @@ def test_the_node_is_found_by_setting_environment_or_host(monkeypatch):
     assert agent.node_name(named, {"NODE_NAME": "b"}) == "a"
     assert agent.node_name(Settings(), {"NODE_NAME": "b"}) == "b"
     assert agent.node_name(Settings(), {}) == "gpu-host.example"
-    with pytest.raises(BadInput, match=r"NODE_NAME: 'no, node' is no node's name"):
+    with pytest.raises(BadInput, match=r"NODE_NAME: 'no, node' is not the name of a node"):
         agent.node_name(Settings(), {"NODE_NAME": "no, node"})
 
 

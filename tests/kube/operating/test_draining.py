@@ -31,8 +31,8 @@ def test_a_card_is_named_by_uuid_or_by_node_and_index(asked, on):
     ("asked", "on", "said"),
     [
         ("1", None, "write NODE/1, or a UUID"),
-        ("GPU-", None, "no card"),
-        ("n2/7", None, "no card '7' on node n2"),
+        ("GPU-", None, "no GPU"),
+        ("n2/7", None, "no GPU '7' on node n2"),
         ("n9/0", None, "no node n9: nodes with GPUs are n1, n2"),
         ("n2/0", "n1", "leave out one of them"),
         ("GPU-unknown-uuid", None, "cotenant status -o json"),

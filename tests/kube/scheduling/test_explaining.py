@@ -30,20 +30,20 @@ def test_no_room_now_names_the_largest_room_and_where_it_is() -> None:
 def test_several_cards_and_whole_cards_are_counted_on_one_node() -> None:
     cluster = ledger_of_cluster([(4, 16), (2, 16)], [(16, 16), (0, 16)])
     assert told(cluster, gib(8, gpus=2)) == (
-        "4Gi on each of 2 cards of one node asked, at most 1 card has that room, on n0 (of 2 nodes with GPUs)"
+        "4Gi on each of 2 GPUs of one node asked, at most 1 GPU has that room, on n0 (of 2 nodes with GPUs)"
     )
     assert told(cluster, Demand(whole=2)) == (
-        "2 whole cards of one node asked, 1 is unused on n1 now (of 2 nodes with GPUs)"
+        "2 whole GPUs of one node asked, 1 is unused on n1 now (of 2 nodes with GPUs)"
     )
     assert told(ledger_of_cluster([(4, 16)]), Demand(whole=1)) == (
-        "1 whole card asked, none is unused now (of 1 node with GPUs)"
+        "1 whole GPU asked, none is unused now (of 1 node with GPUs)"
     )
 
 
 def test_a_percentage_is_told_as_one() -> None:
     half = Demand(Memory(percent=Fraction(50)))
     assert told(ledger_of_cluster([(20, 80)], [(6, 16)]), half) == (
-        "50% of a card asked, largest free room 6Gi of 16Gi on GPU 0 of n1 (of 2 nodes with GPUs)"
+        "50% of a GPU asked, largest free room 6Gi of 16Gi on GPU 0 of n1 (of 2 nodes with GPUs)"
     )
 
 
@@ -65,15 +65,15 @@ def test_a_held_card_is_said_to_be_held() -> None:
 def test_what_can_never_be_says_so_with_the_remedy() -> None:
     cluster = ledger_of_cluster([(16, 16), (16, 16)], [(24, 24)])
     assert told(cluster, gib(30)) == (
-        "30Gi asked, the largest card has 24Gi (GPU 0 of n1, T4): ask for less, or spread it over 2 cards "
+        "30Gi asked, the largest GPU has 24Gi (GPU 0 of n1, T4): ask for less, or spread it over 2 GPUs "
         "with annotation gpu-count.cotenant.dev/<container>: 2"
     )
     assert told(cluster, gib(90)).endswith("(GPU 0 of n1, T4): ask for less")
     assert told(cluster, Demand(whole=3)) == (
-        "3 whole cards of one node asked, no node has more than 2: ask for 2 or fewer"
+        "3 whole GPUs of one node asked, no node has more than 2: ask for 2 or fewer"
     )
     assert told(cluster, gib(40, gpus=2)) == (
-        "20Gi on each of 2 cards of one node asked, no node has more than 1 card of that size: ask for less"
+        "20Gi on each of 2 GPUs of one node asked, no node has more than 1 GPU of that size: ask for less"
     )
 
 
@@ -81,13 +81,13 @@ def test_wishes_that_no_node_meets_are_told_with_what_there_is() -> None:
     cluster = ledger_of_cluster([(16, 16)])
     cluster.set_node("a", [GPU("a", 0, "NVIDIA A100", 80 * GI)], {})
     assert told(cluster, Demand(Memory(bytes=GI), models=("H100", "B200"))) == (
-        "model H100 or B200 asked, no such card is on any of 2 nodes with GPUs: there is NVIDIA A100, T4"
+        "model H100 or B200 asked, no such GPU is on any of 2 nodes with GPUs: there is NVIDIA A100, T4"
     )
     assert told(cluster, Demand(Memory(bytes=GI), uuids=("GPU-x",))) == (
-        "GPU-x asked, no such card is on any of 2 nodes with GPUs: there is NVIDIA A100, T4"
+        "GPU-x asked, no such GPU is on any of 2 nodes with GPUs: there is NVIDIA A100, T4"
     )
     assert told(cluster, Demand(Memory(bytes=90 * GI), models=("A100",))).startswith(
-        "90Gi asked, the largest card that will do has 80Gi (GPU 0 of a, NVIDIA A100): ask for less"
+        "90Gi asked, the largest GPU that matches has 80Gi (GPU 0 of a, NVIDIA A100): ask for less"
     )
 
 
@@ -104,7 +104,7 @@ def test_nodes_without_cards_are_said_to_have_none() -> None:
 def test_a_sick_card_is_no_room() -> None:
     cluster = ClusterLedger()
     cluster.set_node("n", [GPU("a", 0, "T4", 16 * GI, healthy=False)], {})
-    assert told(cluster, gib(4)) == "4Gi asked, no card that will do is healthy (of 1 node with GPUs)"
+    assert told(cluster, gib(4)) == "4Gi asked, no GPU that matches is healthy (of 1 node with GPUs)"
 
 
 def test_a_pod_of_several_containers_is_told_which_of_them_or_all() -> None:

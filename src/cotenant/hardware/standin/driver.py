@@ -99,7 +99,7 @@ def create(
         found = file.read(_BEGINNING)
     if len(found) < _BEGINNING or _identity(found) != _identity(image):
         raise CotenantError(
-            f"{path} describes other cards or is of another version: remove it once nothing uses it"
+            f"{path} describes other GPUs or is of another version: remove it once nothing uses it"
         )
 
 
@@ -261,7 +261,7 @@ class StandIn:
         for index in range(self._state.cards):
             if self._uuid(index) == uuid:
                 return index
-        raise BadInput(f"no simulated card {uuid!r}: there are {', '.join(c.uuid for c in self.cards())}")
+        raise BadInput(f"no simulated GPU {uuid!r}: there are {', '.join(c.uuid for c in self.cards())}")
 
     def _uuid(self, index: int) -> str:
         return str(self._state.card[index].uuid.decode())

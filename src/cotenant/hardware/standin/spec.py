@@ -30,17 +30,17 @@ def parse_spec(text: str) -> tuple[CardSpec, ...]:
     cards = tuple(card for part in text.split(",") for card in _parse_part(part.strip(), text))
     places = sum(1 + len(card.instances) for card in cards)
     if places > layout.CARDS:
-        raise BadInput(f"simulated cards: {text!r} is {places} GPUs, at most {layout.CARDS} can be simulated")
+        raise BadInput(f"simulated GPUs: {text!r} is {places} GPUs, at most {layout.CARDS} can be simulated")
     return cards
 
 
 def _parse_part(part: str, text: str) -> list[CardSpec]:
     match = _PART.fullmatch(part)
     if match is None:
-        raise BadInput(f"simulated cards: {part!r} in {text!r} is not understood, write {_FORMS}")
+        raise BadInput(f"simulated GPUs: {part!r} in {text!r} is not understood, write {_FORMS}")
     count = 1 if match[1] is None else int(match[1])
     if count < 1:
-        raise BadInput(f"simulated cards: {part!r} in {text!r} is no card at all, write {_FORMS}")
+        raise BadInput(f"simulated GPUs: {part!r} in {text!r} is no GPU at all, write {_FORMS}")
     model = _parse_model(match[2].strip())
     instances = () if match[3] is None else _parse_instances(model, match[3])
     return [CardSpec(model, instances)] * count
@@ -52,28 +52,28 @@ def _parse_model(text: str) -> Model:
         return known[text.lower()]
     if not _SIZE.fullmatch(text):
         raise BadInput(
-            f"simulated cards: no model {text!r}, the models are {', '.join(MODELS)}; a size such as 16GiB "
+            f"simulated GPUs: no model {text!r}, the models are {', '.join(MODELS)}; a size such as 16GiB "
             "will do too"
         )
-    size = parse_bytes(text, "simulated cards")
+    size = parse_bytes(text, "simulated GPUs")
     if not _SMALLEST <= size <= _LARGEST:
         raise BadInput(
-            f"simulated cards: {text} is not between {format_bytes(_SMALLEST)} and {format_bytes(_LARGEST)}"
+            f"simulated GPUs: {text} is not between {format_bytes(_SMALLEST)} and {format_bytes(_LARGEST)}"
         )
     return sized(size, text)
 
 
 def _parse_instances(model: Model, text: str) -> tuple[tuple[str, Profile], ...]:
     if not model.profiles:
-        raise BadInput(f"simulated cards: {model.name} cannot be cut into MIG instances")
+        raise BadInput(f"simulated GPUs: {model.name} cannot be cut into MIG instances")
     names = [name.strip().lower() for name in text.split("+")]
     for name in names:
         if name not in model.profiles:
             raise BadInput(
-                f"simulated cards: {model.name} has no MIG profile {name!r}, "
+                f"simulated GPUs: {model.name} has no MIG profile {name!r}, "
                 f"it has {', '.join(model.profiles)}"
             )
     profiles = tuple((name, model.profiles[name]) for name in names)
     if sum(p.slices for _, p in profiles) > 7 or sum(p.memory_slices for _, p in profiles) > 8:
-        raise BadInput(f"simulated cards: {text} is more than one {model.name} can be cut into")
+        raise BadInput(f"simulated GPUs: {text} is more than one {model.name} can be cut into")
     return profiles

@@ -14,11 +14,11 @@ class AdmissionSettings:
     """What the webhook does with GPU pods."""
 
     scheduler: str = "cotenant"
-    """The name of the scheduler that calls our extender: GPU pods are given to it."""
+    """The scheduler that calls our extender; it becomes the schedulerName of GPU pods."""
     replaced_schedulers: tuple[str, ...] = ("default-scheduler", "volcano")
-    """Pods that name one of these are given to ours; a pod that names any other keeps it."""
+    """A GPU pod whose schedulerName is one of these gets ours; a pod that names any other keeps it."""
     runtime_class: str = ""
-    """The RuntimeClass for GPU pods that name none, such as `nvidia`; empty: none is set."""
+    """The RuntimeClass for GPU pods without one, such as `nvidia`; empty: it is not set."""
 
     def __post_init__(self) -> None:
         if not self.scheduler:
@@ -29,20 +29,20 @@ class AdmissionSettings:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Where the API server finds the webhook, and its certificate."""
+    """The webhook's port, Service and certificate."""
 
     port: Port = 8443
     """The port it listens on."""
     service: str = "cotenant-webhook"
-    """The Service in front of it; its DNS name stands in the certificate."""
+    """The Service in front of it; its DNS name is in the certificate."""
     certificate_lifetime: Annotated[float, Duration(least=600)] = 90 * 86400.0
-    """How long a certificate is good for; it is renewed when a third of that is left."""
+    """How long a certificate is valid; it is renewed when a third of that is left."""
     authority_lifetime: Annotated[float, Duration(least=6000)] = 3650 * 86400.0
-    """How long the authority that signs them is good for. Its successor is trusted from when a third of that
-    is left, and signs from when a sixth is left: kube-scheduler must start anew once in between.
+    """How long the certificate authority is valid. When a third of that is left, its successor is trusted
+    too; when a sixth is left, the successor signs. kube-scheduler must be restarted once in between.
     """
     extra_names: tuple[str, ...] = ()
-    """DNS names and IP addresses that stand in the certificate besides those of the Services."""
+    """More DNS names and IP addresses for the certificate, besides those of the Services."""
 
     def __post_init__(self) -> None:
         if self.authority_lifetime < 10 * self.certificate_lifetime:

@@ -64,7 +64,7 @@ def node_name(settings: Settings, environ: Mapping[str, str]) -> str:
     ):
         if name:
             if not is_dns_name(name):
-                raise BadInput(f"{field}: {name!a} is no node's name: set agent.node to this node's")
+                raise BadInput(f"{field}: {name!a} is not the name of a node: set agent.node to this node's")
             return name
     raise BadInput("agent.node: this host has no name: set it to this node's name")
 

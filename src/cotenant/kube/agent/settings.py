@@ -16,37 +16,37 @@ class AgentSettings:
     """What the agent does on each GPU node."""
 
     node: str = ""
-    """The node's name; empty: the environment variable NODE_NAME, else the host's name."""
+    """The node's name; empty: the environment variable NODE_NAME, else the host name."""
     address: str = ""
-    """The address of its metrics; empty: all addresses. Only on a loopback address it speaks without TLS."""
+    """The address that it serves metrics on; empty: all. It is plain HTTP only on a loopback address."""
     port: Port = 8889
-    """The port of its metrics."""
+    """The port that it serves metrics on."""
     certificate: str = "/etc/cotenant-certificate"
-    """The folder of the certificate of its metrics (tls.crt, tls.key), which the server issues. While there
-    is none, it serves a self-signed one.
+    """The folder of the certificate of its metrics (tls.crt, tls.key), which the server issues. While it is
+    missing, the agent serves a self-signed one.
     """
     slots: str = "/run/cotenant"
     """The folder of the slots; it must be on tmpfs, and have the same path on the host."""
     kubelet: str = "/var/lib/kubelet"
     """The kubelet's folder, with the sockets of device plugins and of pod-resources."""
     simulate: str = ""
-    """Simulated cards in place of the node's own, such as `2xA100-80GB`; empty: none."""
+    """Simulated GPUs instead of the node's own, such as `2xA100-80GB`; empty: the node's own."""
     survey: Interval = 10.0
-    """Time between looks at the cards' health and at memory held outside grants."""
+    """Time between surveys of the GPUs' health and of memory held outside grants."""
     survey_timeout: Interval = 30.0
-    """A look that takes longer makes the cards sick: their driver hangs."""
+    """If a survey takes longer, the driver hangs, and the GPUs count as unhealthy."""
     recovery: Seconds = 600.0
-    """A card that reported a fault (XID) takes grants again when for so long there was no other."""
+    """A GPU that reported a fault (XID) gets new grants again after this time without another fault."""
     context_memory: Bytes = 512 * 2**20
-    """What a process is charged for its CUDA context where the card does not tell."""
+    """Memory charged for a process's CUDA context where the driver does not report it."""
     clients_per_gpu: Annotated[int, Range(1, 1024)] = 128
-    """Slots offered for each card: as many containers may use it at once."""
+    """Slots of each GPU: the most containers that may use it at once."""
     mode: Mode = DEFAULT_MODE
-    """What happens at a limit where neither the pod nor its namespace says it."""
+    """The mode at a limit, if neither the pod's annotation nor the namespace's label sets one."""
 
     def __post_init__(self) -> None:
         if self.node and not is_dns_name(self.node):
-            raise BadInput(f"node: {self.node!a} is no node's name: see `kubectl get nodes`")
+            raise BadInput(f"node: {self.node!a} is not the name of a node: see `kubectl get nodes`")
         if self.address and not is_address(self.address):
             raise BadInput(f"address: {self.address!a} is not an IP address")
         folders = {"slots": self.slots, "kubelet": self.kubelet, "certificate": self.certificate}

@@ -9,11 +9,9 @@ from cotenant.settings.declaring import Port
 
 @dataclass(frozen=True, slots=True)
 class ExtenderSettings:
-    """Where kube-scheduler finds the extender. Only on a loopback address it speaks without TLS."""
+    """The extender's port and Service. It is plain HTTP only on a loopback address."""
 
     port: Port = 8444
     """The port it listens on."""
     service: str = "cotenant-extender"
-    """The Service, without a selector, whose only endpoint is the leader; its DNS name stands in the
-    certificate.
-    """
+    """The Service without a selector whose only endpoint is the leader; the certificate has its DNS name."""

@@ -12,10 +12,10 @@ class LineSettings:
     """How waiting pods are served."""
 
     patience: Seconds = 60.0
-    """A pod that has waited so long has room held for it, so that smaller ones cannot starve it."""
+    """A pod that has waited this long has GPUs held for it, so that smaller pods cannot starve it."""
     retry: Interval = 2.0
-    """A pod that was told to try again and is still unbound is told again after this time."""
+    """A pod that was offered room and is still unbound is offered it again after this time."""
     evict: bool = True
-    """A pod of higher priority may have others evicted also where a node's sums would do for it and only its
-    cards are too full; kube-scheduler evicts where the sums do not do. PodDisruptionBudgets are kept.
+    """Whether to evict lower-priority pods when a node has enough free memory in total but no single GPU has.
+    If the total is too small, kube-scheduler evicts. PodDisruptionBudgets are respected.
     """

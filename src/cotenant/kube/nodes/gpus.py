@@ -92,7 +92,7 @@ def read_gpus(text: str | None) -> NodeGpus:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise GpusUnreadable(f"annotation {names.GPUS}: {error}: the node's agent writes it anew") from None
     if len({card.uuid for card in gpus.cards}) != len(gpus.cards):
-        raise GpusUnreadable(f"annotation {names.GPUS}: it names a card twice")
+        raise GpusUnreadable(f"annotation {names.GPUS}: it names a GPU twice")
     return gpus
 
 

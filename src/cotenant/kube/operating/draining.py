@@ -110,7 +110,7 @@ def _names(asked: str, uuid: str) -> bool:
 
 def _by_index(cards: Sequence[tuple[Node, GpuView]], index: int, on: str | None) -> Target:
     if on is None:
-        raise BadInput(f"GPU: {index} is the index of a card on every node: write NODE/{index}, or a UUID")
+        raise BadInput(f"GPU: {index} is the index of a GPU on every node: write NODE/{index}, or a UUID")
     found = [Target(node, card.gpu.uuid, card) for node, card in cards if card.gpu.index == index]
     return _only(found, str(index), on)
 
@@ -118,7 +118,7 @@ def _by_index(cards: Sequence[tuple[Node, GpuView]], index: int, on: str | None)
 def _only(found: Sequence[Target], asked: str, on: str | None) -> Target:
     where = f" on node {on}" if on is not None else ""
     if not found:
-        raise BadInput(f"GPU: no card {asked!a}{where}: `cotenant status -o json` lists all of them")
+        raise BadInput(f"GPU: no GPU {asked!a}{where}: `cotenant status -o json` lists all of them")
     if len(found) > 1:
         raise BadInput(f"GPU: {asked!a}{where} is {' or '.join(str(each) for each in found)}: give its UUID")
     return found[0]

@@ -115,7 +115,7 @@ def _largest(members: Sequence[ContainerDemand]) -> Demand:
     if any((demand.memory is None) != (first.memory is None) for demand in demands):
         raise BadInput(
             f"containers {', '.join(repr(member.container) for member in members)}: they use one slot, one "
-            "after the other, and some ask for whole cards, some for memory: "
+            "after the other, and some ask for whole GPUs, some for memory: "
             f"ask for {names.GPU} in all or for {names.GPU_MEMORY} in all"
         )
     gpus = max(demand.gpus for demand in demands)

@@ -81,7 +81,7 @@ class _Why:
             where = f" on {self._node(at)}" if most else ""
             return f"{_asked(self.demand)} asked, {unused} unused{where} now {self.of}"
         if most:
-            have = "1 card has" if most == 1 else f"{most} cards have"
+            have = "1 GPU has" if most == 1 else f"{most} GPUs have"
             return f"{_asked(self.demand)} asked, at most {have} that room, on {self._node(at)} {self.of}"
         lacking = self._compute()
         return lacking or self._largest_room()
@@ -98,7 +98,7 @@ class _Why:
     def _largest_room(self) -> str:
         room = self._allowed(self.window.emptied > 0)
         if not room.any():
-            return f"{_asked(self.demand)} asked, no card that will do is healthy {self.of}"
+            return f"{_asked(self.demand)} asked, no GPU that matches is healthy {self.of}"
         whole = np.maximum(self.window.size, 1) if _in_parts(self.demand) else 1
         column, at = self._greatest(np.where(room, self.window.free / whole, -1))
         free, gpu = int(self.window.free[column, at]), self._gpu(column, at)
@@ -110,7 +110,7 @@ class _Why:
         return f"{asked} asked, largest free room {found} on {self._card(column, at)} {self.of}"
 
     def _too_big(self) -> str:
-        wished = " that will do" if self.demand.models or self.demand.uuids else ""
+        wished = " that matches" if self.demand.models or self.demand.uuids else ""
         allowed = self._allowed(self.window.size >= 0)
         most, at = self._most(allowed)
         if most < self.demand.count:
@@ -120,12 +120,12 @@ class _Why:
         fit = self.part.fits(*brand_new(self.window))
         large, at = self._most(fit)
         if large:
-            have = "1 card" if large == 1 else f"{large} cards"
+            have = "1 GPU" if large == 1 else f"{large} GPUs"
             return f"{_asked(self.demand)} asked, no node has more than {have} of that size: ask for less"
         column, at = self._greatest(np.where(allowed, self.window.size, -1))
         gpu = self._gpu(column, at)
         amount, size = format_apart(self.demand.per_card(gpu.memory), gpu.memory)
-        end = f"the largest card{wished} has {size} ({self._card(column, at)}, {gpu.model})"
+        end = f"the largest GPU{wished} has {size} ({self._card(column, at)}, {gpu.model})"
         return f"{_asked(self.demand, amount)} asked, {end}: ask for less{self._spread(allowed)}"
 
     def _spread(self, allowed: Bools) -> str:
@@ -137,7 +137,7 @@ class _Why:
             part = -(-memory.bytes // cards)
             if (how_many(allowed & (self.window.size >= part)) >= cards).any():
                 annotation = f"{names.gpu_count('<container>')}: {cards}"
-                return f", or spread it over {cards} cards with annotation {annotation}"
+                return f", or spread it over {cards} GPUs with annotation {annotation}"
         return ""
 
     def _unknown(self) -> str:
@@ -145,7 +145,7 @@ class _Why:
         wishes = [*(["model " + " or ".join(demand.models)] if demand.models else []), *demand.uuids]
         kinds = np.unique(self.window.kind[self.window.kind != NO_CARD]).tolist()
         there = ", ".join(sorted({self.cluster.matrix.kinds.model(kind) for kind in kinds}))
-        none = f"no such card is on any of {_nodes(len(self.rows))}"
+        none = f"no such GPU is on any of {_nodes(len(self.rows))}"
         return f"{' and '.join(wishes)} asked, {none}: there is {there}"
 
     def _allowed(self, mask: Bools) -> Bools:
@@ -177,13 +177,13 @@ def _in_parts(demand: Demand) -> bool:
 
 def _asked(demand: Demand, amount: str | None = None) -> str:
     if demand.memory is None:
-        return "1 whole card" if demand.count == 1 else f"{demand.count} whole cards of one node"
+        return "1 whole GPU" if demand.count == 1 else f"{demand.count} whole GPUs of one node"
     text = amount
     if text is None:
-        text = f"{demand.memory} of a card" if _in_parts(demand) else format_bytes(demand.per_card(0))
+        text = f"{demand.memory} of a GPU" if _in_parts(demand) else format_bytes(demand.per_card(0))
     if demand.compute:
         text += f" and {demand.compute}% of the compute"
-    return text if demand.count == 1 else f"{text} on each of {demand.count} cards of one node"
+    return text if demand.count == 1 else f"{text} on each of {demand.count} GPUs of one node"
 
 
 def _all_asked(demands: Sequence[Demand]) -> str:

@@ -1,4 +1,4 @@
-"""Declares the settings of a server as a whole."""
+"""Declares the settings of the server as a whole: its address and leader election."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from cotenant.settings.declaring import Duration
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Where the server is reached, by the API server and by kube-scheduler."""
+    """The address at which the API server and kube-scheduler reach the server."""
 
     address: str = ""
-    """The address that it listens on and that it tells others; empty: all addresses, told as $POD_IP."""
+    """The address that it listens on and publishes; empty: it listens on all and publishes $POD_IP."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderSettings:
-    """How one server of several leads."""
+    """Leader election among several servers."""
 
     lease: str = "cotenant-server"
-    """The Lease, in the namespace above, that the leader holds."""
+    """The Lease that the leader holds, in the namespace above."""
     duration: Annotated[float, Duration(least=9)] = 10.0
-    """A leader that has not renewed its lease for so long is followed by another. Less would leave no time
-    for a Binding between two renewals.
+    """If the leader does not renew its Lease for this long, another server takes over. Less would leave no
+    time for a Binding between two renewals.
     """

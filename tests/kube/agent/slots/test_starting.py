@@ -165,7 +165,7 @@ async def test_room_that_was_granted_twice_is_given_once(starting, slots):
         await starting(api, record).start("slot-0000")
     assert str(refused.value) == (
         f"pod default/web: 8Gi granted on GPU 0 ({A}) do not fit beside the slots there: default/db/main 10Gi; "
-        "the card has 16Gi. The kubelet will try again"
+        "the GPU has 16Gi. The kubelet will try again"
     )
     await starting(api_with(pod("web", ("main", on(A, 6))), pod("db", uid="u-2")), record).start("slot-0000")
 

@@ -25,8 +25,8 @@ def explained(asked, nodes=(), others=(), **case) -> Explanation:
 def test_no_card_is_big_enough_anywhere():
     said = explained(pod("big", 100 * GI, waits=REFUSED), [node("n1", [80 * GI] * 2), node("n2", [40 * GI])])
     assert (said.state, said.reason) == ("waiting", "too-big")
-    assert said.sentence.startswith("100Gi asked, the largest card has 80Gi (GPU 0 of n1")
-    assert "spread it over 2 cards with annotation gpu-count.cotenant.dev/" in said.sentence
+    assert said.sentence.startswith("100Gi asked, the largest GPU has 80Gi (GPU 0 of n1")
+    assert "spread it over 2 GPUs with annotation gpu-count.cotenant.dev/" in said.sentence
     assert "can never be placed" in said.step
 
 

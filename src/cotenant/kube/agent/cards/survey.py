@@ -145,7 +145,7 @@ class Survey:
                 Exception
             ) as error:  # whatever a driver does, its GPUs are not healthy and the agent goes on
                 log.exception("GPUs cannot be read")
-                told = f"the cards cannot be read: {error}"
+                told = f"the GPUs cannot be read: {error}"
         self._note(told if isinstance(told, str) else None)
         self.sight = self._reckon(told, owners)._replace(busy=_by_owner(busy, owners))
         self.seen()

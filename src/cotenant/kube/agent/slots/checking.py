@@ -96,15 +96,15 @@ class Shortage(NamedTuple):
 
     def __str__(self) -> str:
         there = ", ".join(f"{slot.owner} {self._room_of(slot)}" for slot in self.others)
-        asked = "the whole card" if self.share.whole else format_bytes(self.share.memory)
+        asked = "the whole GPU" if self.share.whole else format_bytes(self.share.memory)
         return (
             f"{asked} granted on {self.gpu} ({self.gpu.uuid}) do not fit beside the slots there: "
-            f"{there or 'none'}; the card has {format_bytes(self.gpu.memory)}"
+            f"{there or 'none'}; the GPU has {format_bytes(self.gpu.memory)}"
         )
 
     def _room_of(self, slot: NodeSlot) -> str:
         uuid = self.gpu.uuid
-        return "the whole card" if slot.is_whole(uuid) else format_bytes(slot.bytes_on(uuid))
+        return "the whole GPU" if slot.is_whole(uuid) else format_bytes(slot.bytes_on(uuid))
 
 
 def shortages(

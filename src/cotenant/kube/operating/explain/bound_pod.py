@@ -107,7 +107,7 @@ def _granted(case: Case, grant: PodGrant) -> Explanation:
     gone = [share.uuid for share in shares if cards is not None and share.uuid not in cards]
     if gone:
         reason, sentence = "card-gone", f"{sentence}; {where} shows {', '.join(gone)} no more"
-        step = f"kubectl delete pod {case.flags}, and it is granted another card"
+        step = f"kubectl delete pod {case.flags}, and it is granted another GPU"
     return Explanation(
         case.target,
         state,
@@ -192,7 +192,7 @@ def _sum(grant: PodGrant) -> str:
     shares = [share for slot in grant.slots for share in slot.shares]
     whole = len({share.uuid for share in shares if share.whole})
     memory = sum(share.memory for share in shares if not share.whole)
-    parts = [f"{whole} whole card{'s' if whole > 1 else ''}"] if whole else []
+    parts = [f"{whole} whole GPU{'s' if whole > 1 else ''}"] if whole else []
     return " and ".join([*parts, *([f"{format_bytes(memory)} of GPU memory"] if memory else [])])
 
 

@@ -26,14 +26,14 @@ def explain_pod(case: Case) -> Explanation:
         return _not_gpu(case)
     if has_ended(pod):
         return Explanation(
-            case.target, "ended", "", f"it has ended ({pod.status.phase}) and holds nothing on any card"
+            case.target, "ended", "", f"it has ended ({pod.status.phase}) and holds nothing on any GPU"
         )
     if not all(_has_slot(pod, slot.container) for slot in demand.slots):
         return Explanation(
             case.target,
             "refused",
             "not-admitted",
-            "it was created past Cotenant's webhook, so no container of it is given a card",
+            "it was created past Cotenant's webhook, so no container of it is given a GPU",
             f"{again}; why the webhook was not asked, `cotenant doctor --cluster` tells",
         )
     if pod.spec.node_name:
@@ -81,7 +81,7 @@ def _not_gpu(case: Case) -> Explanation:
     other = next((name for name in (CARDS,) if _asks(case.pod, name)), None)
     if other is not None:
         sentence = f"it asks for {other}, which Cotenant does not serve here: the dialect nvidia is off"
-        step = f"ask for {names.GPU} (whole cards) or {names.GPU_MEMORY} in place of it"
+        step = f"ask for {names.GPU} (whole GPUs) or {names.GPU_MEMORY} in place of it"
         return Explanation(case.target, "not-gpu", "other-resource", sentence, step)
     says = case.scheduler_says
     where = f"it runs on {case.pod.spec.node_name}" if case.pod.spec.node_name else "it is not placed yet"

@@ -138,7 +138,7 @@ def _smaller(
         if len(free) >= demand.count and free[demand.count - 1] > best:
             best, where = free[demand.count - 1], node
     if 0 < best < demand.per_card(0):
-        each = f" ({format_bytes(best)} on each of {demand.count} cards)" if demand.count > 1 else ""
+        each = f" ({format_bytes(best)} on each of {demand.count} GPUs)" if demand.count > 1 else ""
         yield f"if it asked for at most {format_bytes(best * demand.count)}{each}, on {where}"
 
 

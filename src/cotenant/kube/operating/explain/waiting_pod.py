@@ -36,9 +36,9 @@ _WORDS = {
     Verdict.FITS: "has room",
     Verdict.HELD: "has room, which is held for others",
     Verdict.NO_ROOM: "has no room now",
-    Verdict.TOO_BIG: "has cards that are too small or too few, even when empty",
-    Verdict.UNKNOWN_MODEL: "has no card of the model or UUID that is wished for",
-    Verdict.NO_CARDS: "shows no cards",
+    Verdict.TOO_BIG: "has GPUs that are too small or too few, even when empty",
+    Verdict.UNKNOWN_MODEL: "has no GPU of the model or UUID that is wished for",
+    Verdict.NO_CARDS: "shows no GPUs",
 }
 
 
@@ -139,7 +139,7 @@ class _Waiting:
     def _line(self) -> str:
         waited_ = as_age(self.case.waited)
         if self.place is None:
-            return f"not in line, for {waited_}: it does not wait for GPUs, so no card is held for it"
+            return f"not in line, for {waited_}: it does not wait for GPUs, so no GPU is held for it"
         return f"{ordinal(self.place)} of {len(self.view.line)} in line, for {waited_}"
 
     def _ahead(self) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class _Waiting:
         wishes = {names.GPU_MODEL: any(d.models for d in self.demands)}
         wishes[names.GPU_UUID] = any(d.uuids for d in self.demands)
         which = " and ".join(name for name, wished in wishes.items() if wished)
-        return f"correct the annotation {which} and create the pod anew, or add a node with such a card"
+        return f"correct the annotation {which} and create the pod anew, or add a node with such a GPU"
 
     def _wait(self) -> str:
         ends = [each for each in self.openings if each.startswith("when ")]
@@ -323,7 +323,7 @@ class _Waiting:
             return "the nodes' slots are used up: end pods, or raise agent.clients_per_gpu in the settings"
         if names.DOMAIN in says:
             return (
-                "look again in a moment; if it stays, cotenant doctor --cluster compares capacity with cards"
+                "look again in a moment; if it stays, cotenant doctor --cluster compares capacity with GPUs"
             )
         return f"kubectl describe pod {self.case.flags}"
 
@@ -337,7 +337,7 @@ class _Waiting:
             if each is not best and each.obstacle and each.obstacle.kind == best.obstacle.kind
         ]
         more = f" (and so for {len(same)} more)" if same else ""
-        has = {Verdict.FITS: "has the room", Verdict.HELD: "has the room"}.get(best.verdict, "has the cards")
+        has = {Verdict.FITS: "has the room", Verdict.HELD: "has the room"}.get(best.verdict, "has the GPUs")
         sentence = f"node {best.name} {has}, but it {best.obstacle.found}{more}"
         return best.obstacle.kind, sentence, best.obstacle.step
 
