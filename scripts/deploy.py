@@ -5,6 +5,7 @@ The chart is the truth. `make deploy` runs this, and a test fails where the file
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
@@ -23,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "charts" / "cotenant"
 SCHEMA = CHART / "values.schema.json"
 ABOUT = CHART / "Chart.yaml"
+ICON = ROOT / "docs" / "icon.svg"
 NAMESPACE = "cotenant-system"
 KUBERNETES = "1.37.1"
 """Only the scheduler's image follows from it."""
@@ -80,9 +82,18 @@ def rendered(helm: Path) -> dict[str, str]:
 
 
 def about() -> str:
-    """The chart's description, with the version of the code."""
+    """The chart's description, with the version of the code, the images that it installs, and its icon."""
+    icon = base64.b64encode(ICON.read_bytes()).decode()
+    lines = {
+        r"^(version|appVersion): ": __version__,
+        r"^(icon): ": f"data:image/svg+xml;base64,{icon}",
+        r"^( *image): cotenant\.dev/cotenant:": f"cotenant.dev/cotenant:{__version__}",
+        r"^( *image): registry\.k8s\.io/kube-scheduler:": f"registry.k8s.io/kube-scheduler:v{KUBERNETES}",
+    }
     text = ABOUT.read_text()
-    return re.sub(r"^(version|appVersion): .*$", rf"\1: {__version__}", text, flags=re.MULTILINE)
+    for begins, value in lines.items():
+        text = re.sub(f"{begins}.*$", rf"\1: {value}", text, flags=re.MULTILINE)
+    return text
 
 
 def schema() -> str:

@@ -7,8 +7,11 @@ and no DNS: the scheduler is told an address where a small proxy follows the one
 import os
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +38,7 @@ EXTENDER_ADDRESS = "10.96.0.45"
 EXTENDER = f"https://{EXTENDER_ADDRESS}"
 CARDS = "2x80GiB"
 STANDIN = Path("/run/cotenant/standin/state")
+OF_EVERY_NAMESPACE = {"default", "kube-root-ca.crt"}
 PARTS = (
     ("deployments", "cotenant-server"),
     ("deployments", "cotenant-scheduler"),
@@ -150,7 +154,9 @@ def clear(cluster: Cluster) -> None:
 
 
 def everything(api: Api) -> set[str]:
-    """All that the API server knows, by kind and name, and what nodes show; pods and what tells of them aside."""
+    """All that the API server knows, by kind and name, and what nodes show; without pods, their events, and what every
+    namespace gets a moment after it was created.
+    """
     named = [(each["preferredVersion"]["groupVersion"], each["name"]) for each in api.get("/apis")["groups"]]
     groups = [("/api/v1", ""), *((f"/apis/{version}", f".{name}") for version, name in named)]
     found = set()
@@ -164,7 +170,7 @@ def everything(api: Api) -> set[str]:
             ):
                 for each in api.items(f"{path}/{name}"):
                     meta = each["metadata"]
-                    if meta.get("namespace") != "kube-node-lease":
+                    if meta.get("namespace") != "kube-node-lease" and meta["name"] not in OF_EVERY_NAMESPACE:
                         found.add(f"{name}{suffix} {meta.get('namespace', '')}/{meta['name']}")
     for node in api.items("/api/v1/nodes"):
         conditions = [each["type"] for each in node["status"].get("conditions", ())]
@@ -188,6 +194,41 @@ def _is_ready(seen: Object) -> bool:
     ready = status.get("readyReplicas", status.get("numberReady"))
     updated = status.get("updatedReplicas", status.get("updatedNumberScheduled"))
     return bool(wanted) and wanted == ready == updated and status.get("observedGeneration") == generation
+
+
+def verify_certificates(api: Api, seconds: float = 120) -> None:
+    """As the chart's PodMonitors do: each pod by its address, with the authority in the ConfigMap and the name of a Service.
+
+    The kubelet takes a minute or so until it mounts a Secret that was created after the pod.
+    """
+    authority = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/cotenant-ca")["data"]["ca.crt"]
+    scraper = ssl.create_default_context(cadata=authority)
+    for component, port, service in (("server", 8443, "cotenant-webhook"), ("agent", 8889, "cotenant-agent")):
+        label = f"{chart.COMPONENT}={component}"
+        pods = api.items(f"/api/v1/namespaces/{NAMESPACE}/pods", labelSelector=label)
+        assert pods
+        for pod in [each for each in pods if "deletionTimestamp" not in each["metadata"]]:
+            _verify((pod["status"]["podIP"], port), scraper, f"{service}.{NAMESPACE}.svc", seconds)
+
+
+def _verify(address: tuple[str, int], scraper: ssl.SSLContext, name: str, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            with (
+                socket.create_connection(address, timeout=5) as plain,
+                scraper.wrap_socket(plain, server_hostname=name) as connection,
+            ):
+                connection.sendall(
+                    f"GET /metrics HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode()
+                )
+                assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        except ssl.SSLCertVerificationError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(1)
+        else:
+            return
 
 
 def what_pods_say(api: Api) -> str:

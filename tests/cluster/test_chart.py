@@ -1,5 +1,6 @@
 """The chart says what the program says, refuses what makes no sense, and comes and goes without leaving anything."""
 
+import base64
 import importlib.util
 import json
 import subprocess
@@ -118,6 +119,36 @@ class TestInStep:
 
         assert checksums() == checksums()
         assert all(a != b for a, b in zip(checksums(), checksums(settings__log_level="debug"), strict=True))
+
+
+class TestDescription:
+    @pytest.fixture
+    def about(self) -> Object:
+        about: Object = yaml.safe_load((chart.CHART / "Chart.yaml").read_text())
+        return about
+
+    def test_the_icon_is_the_picture_in_the_docs(self, about: Object):
+        kind, _, content = about["icon"].partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        assert base64.b64decode(content) == (ROOT / "docs" / "icon.svg").read_bytes()
+
+    def test_it_names_the_images_that_it_installs(self, about: Object):
+        listed = yaml.safe_load(about["annotations"]["artifacthub.io/images"])
+        text = (ROOT / "deploy" / "cotenant.yaml").read_text()
+        pods = [
+            each["spec"]["template"]["spec"]
+            for each in yaml.safe_load_all(text)
+            if each["kind"] in {"Deployment", "DaemonSet"}
+        ]
+        used = {container["image"] for pod in pods for container in pod["containers"]}
+        assert {each["image"] for each in listed} == used
+
+    def test_what_changed_is_of_kinds_that_are_known(self, about: Object):
+        """As Keep a Changelog has them."""
+        changes = yaml.safe_load(about["annotations"]["artifacthub.io/changes"])
+        known = {"added", "changed", "deprecated", "removed", "fixed", "security"}
+        assert {each["kind"] for each in changes} <= known
+        assert all(each["description"] for each in changes)
 
 
 class TestValues:

@@ -74,6 +74,7 @@ def test_pods_run_through_an_upgrade_and_the_end_of_it_all(cluster: Cluster, nam
         chart.helm(*helm, *installed.access(cluster))
         installed.until_ready(cluster.api)
         assert starts() == before
+        installed.verify_certificates(cluster.api)
         make(cluster.api, namespace, ["700mi-late"])
         installed.uninstall(cluster)
         left = installed.everything(cluster.api) - nothing

@@ -17,7 +17,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- end }}
 
-{{/* Who the API server says is calling. */}}
+{{/* The user name of a service account at the API server. */}}
 {{- define "cotenant.user" -}}
 system:serviceaccount:{{ .root.Release.Namespace }}:cotenant-{{ .account }}
 {{- end }}
@@ -51,7 +51,7 @@ namespace = {{ .Release.Namespace | toJson }}
 {{- end }}
 {{- end }}
 
-{{/* What keeps a container within Pod Security's level `restricted`. */}}
+{{/* Keeps a pod within the Pod Security level `restricted`. */}}
 {{- define "cotenant.restricted-pod" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -68,7 +68,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Where pods of a part may run, as far as the values say it. */}}
+{{/* Where the pods of a component may run, by its values. */}}
 {{- define "cotenant.placement" -}}
 {{- with .priorityClassName }}
 priorityClassName: {{ . }}

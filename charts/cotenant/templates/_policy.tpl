@@ -1,6 +1,6 @@
 {{/*
-A policy, and the binding of the same name that makes it count everywhere. The annotation is the sum of what was
-installed: by it `cotenant doctor` sees that somebody changed the policy.
+A policy, and the binding of the same name that puts it in force everywhere. The annotation is a checksum of what was
+installed: by it `cotenant doctor` detects that somebody changed the policy.
 */}}
 {{- define "cotenant.policy" -}}
 apiVersion: admissionregistration.k8s.io/v1

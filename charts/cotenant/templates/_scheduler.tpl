@@ -5,10 +5,10 @@ leaderElection:
   leaderElect: true
   resourceName: cotenant-scheduler
   resourceNamespace: {{ .Release.Namespace }}
-# The extender sees every node; of a sample it might miss the only one that fits.
+# The extender must see every node: a sample might leave out the only one that fits.
 percentageOfNodesToScore: 100
-# A pod that met a server that was away is tried again soon after it is back; the default would be 10 seconds.
-# Pods that find no room do not come by themselves but are called, so this makes nobody ask more often.
+# Retries a pod soon after a server is back that did not answer; the default would be 10 seconds. Pods that find no room
+# are retried only when the server says so, so this causes no more requests.
 podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 2
 profiles:
@@ -25,11 +25,11 @@ extenders:
     prioritizeVerb: prioritize
     preemptVerb: preempt
     bindVerb: bind
-    # One step of ours outweighs all that the scheduler's own plugins say together.
+    # One point of ours outweighs the scores of all plugins of kube-scheduler together.
     weight: 1000
     httpTimeout: 5s
     nodeCacheCapable: true
-    # Without an answer no GPU pod is placed; pods without GPU are not asked about.
+    # Without an answer no GPU pod is placed. For pods without GPU the extender is not called.
     ignorable: false
     managedResources:
       {{- range (include "cotenant.resources" . | fromJsonArray) }}

@@ -1,6 +1,6 @@
-{{/* What the dialects call things; a test compares with the program. Dialects that are off have no say over pods. */}}
+{{/* The names of each dialect; a test compares them with the code. Dialects that are off do not apply to pods. */}}
 
-{{/* Every resource by which a container may ask, as a JSON list. */}}
+{{/* Every resource that a container may request, as a JSON list. */}}
 {{- define "cotenant.resources" -}}
 {{- $names := list "cotenant.dev/gpu-memory" "cotenant.dev/gpu-compute" "cotenant.dev/gpu" "cotenant.dev/gpu-slot" -}}
 {{- with .Values.settings.dialects -}}
@@ -11,7 +11,7 @@
 {{ $names | toJson }}
 {{- end }}
 
-{{/* Every resource that an agent may show on its node: also of dialects that are off, whose figures it takes away. */}}
+{{/* Every resource that an agent may set on its node: also of dialects that are off, whose amounts it removes. */}}
 {{- define "cotenant.node-resources" -}}
 {{ list "aliyun.com/gpu-mem" "aliyun.com/gpu-count" "volcano.sh/gpu-memory" "volcano.sh/gpu-number" "nvidia.com/gpu" | toJson }}
 {{- end }}
@@ -26,7 +26,7 @@
 {{ $names | toJson }}
 {{- end }}
 
-{{/* CEL: whether the annotation `key` tells of a grant. */}}
+{{/* CEL: whether the annotation `key` belongs to a grant. */}}
 {{- define "cotenant.native-grant" -}}
 key in ["cotenant.dev/grant", "cotenant.dev/retry"]
 || key.startsWith("devices.cotenant.dev/")
