@@ -44,7 +44,7 @@ import cotenant.local.store as store
 import cotenant.local.run as run
 spent["imports"] = time.perf_counter() - begin
 timed(nvml.Nvml, "read", "NVML")
-timed(store.Store, "_connection", "ledger")
+timed(store.LedgerStore, "_connection", "ledger")
 timed(store.Books, "write", "ledger")
 timed(run.supervise, "supervise", "the command itself")
 timed(run, "_prepare", "slot, fork and record")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
-from cotenant.dialects.dialect import Card, ContainerDemand
+from cotenant.dialects.dialect import ContainerDemand, GrantedGpu
 from cotenant.dialects.reading import read_container
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import read_wishes
@@ -19,8 +19,8 @@ def gpu(index: int, memory: int, parent: str | None = None) -> GPU:
     return GPU(f"GPU-{index}", index, "NVIDIA A100", memory, parent=parent)
 
 
-def card(index: int, memory: int, granted: int) -> Card:
-    return Card(gpu(index, memory), Share(f"GPU-{index}", granted))
+def card(index: int, memory: int, granted: int) -> GrantedGpu:
+    return GrantedGpu(gpu(index, memory), Share(f"GPU-{index}", granted))
 
 
 def read(

@@ -23,7 +23,7 @@ from cotenant.local import home
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 from cotenant.local.processes import Process, identify
-from cotenant.local.store import Store
+from cotenant.local.store import LedgerStore
 
 GIB = 1 << 30
 PROGRAM = Path(__file__).with_name("program.py")
@@ -79,7 +79,9 @@ def plain_cards():
 def plain_machine(tmp_path, plain_cards):
     """The books without a driver: for what is decided, not for what runs."""
     place = home.prepare(tmp_path / "home", tmpfs=tmp_path)
-    machine = Machine(place, Store(place), plain_cards, Shim(Path("/nonexistent/libcotenant.so")), 256 << 20)
+    machine = Machine(
+        place, LedgerStore(place), plain_cards, Shim(Path("/nonexistent/libcotenant.so")), 256 << 20
+    )
     yield machine
     machine.store.close()
 

@@ -82,10 +82,10 @@ def test_the_dead_are_reaped_by_whoever_comes_next(plain_machine, make_job, dead
 def test_a_held_slot_keeps_the_room_of_a_dead_command(plain_machine, make_job, dead):
     job = with_slot(plain_machine, make_job("a", process=dead))
     held = slots.hold(job.slot)
-    line.settle(plain_machine)
+    line.release_ended(plain_machine)
     assert set(granted(plain_machine)) == {"a"}
     slots.os.close(held)
-    line.settle(plain_machine)
+    line.release_ended(plain_machine)
     assert granted(plain_machine) == {}
     assert not job.slot.exists()
 
@@ -113,7 +113,7 @@ def test_room_is_given_back_also_when_the_cards_cannot_be_read(plain_machine, pl
     line.withdraw(plain_machine, "a")
     assert {job.id for job in plain_machine.store.jobs()} == {"b", "c"}
     del plain_cards.read
-    line.settle(plain_machine)
+    line.release_ended(plain_machine)
     assert set(granted(plain_machine)) == {"b", "c"}
 
 
@@ -136,7 +136,7 @@ def test_a_moment_s_unexplained_memory_is_looked_at_again(plain_machine, plain_c
         return type(plain_cards).read(plain_cards)
 
     object.__setattr__(plain_machine, "cards", type("Once", (), {"read": staticmethod(read)}))
-    sight = line.look(plain_machine, plain_machine.store.jobs(), {})
+    sight = line.read_gpus(plain_machine, plain_machine.store.jobs(), {})
     assert sight.outside["GPU-0"] == 0
 
 

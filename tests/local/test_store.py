@@ -15,7 +15,7 @@ from cotenant.core.demand import Demand, Memory
 from cotenant.core.errors import LedgerUnusable
 from cotenant.core.gpu import GPU
 from cotenant.local import home
-from cotenant.local.store import HISTORY, Store
+from cotenant.local.store import HISTORY, LedgerStore
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def place(tmp_path):
 
 @pytest.fixture
 def store(place):
-    store = Store(place)
+    store = LedgerStore(place)
     yield store
     store.close()
 
@@ -37,10 +37,10 @@ def put(store, *jobs):
 
 def test_what_is_put_is_there_for_the_next(place, store, make_job):
     put(store, make_job("a"), make_job("b"))
-    assert {job.id for job in Store(place).jobs()} == {"a", "b"}
+    assert {job.id for job in LedgerStore(place).jobs()} == {"a", "b"}
     with store.change() as books:
         del books.jobs["a"]
-    assert [job.id for job in Store(place).jobs()] == ["b"]
+    assert [job.id for job in LedgerStore(place).jobs()] == ["b"]
 
 
 def test_a_change_that_fails_never_was(store, make_job):
@@ -62,10 +62,10 @@ def test_only_one_changes_at_a_time(place, make_job):
     order = []
 
     def second():
-        with Store(place).change():
+        with LedgerStore(place).change():
             order.append("second")
 
-    with Store(place).change():
+    with LedgerStore(place).change():
         other = threading.Thread(target=second)
         other.start()
         time.sleep(0.1)
@@ -79,9 +79,9 @@ def test_a_killed_writer_lets_go_and_leaves_nothing(place, store, make_job):
     script = textwrap.dedent("""
         import pathlib, sys, time
         from cotenant.local import home
-        from cotenant.local.store import Store
+        from cotenant.local.store import LedgerStore
         place = home.prepare(pathlib.Path(sys.argv[1]), tmpfs=pathlib.Path(sys.argv[2]))
-        with Store(place).change() as books:
+        with LedgerStore(place).change() as books:
             books.jobs.clear()
             books.write()
             print("writing", flush=True)
@@ -164,21 +164,21 @@ def test_a_newer_ledger_is_left_alone(place, store):
         ledger.execute("PRAGMA user_version = 99")
     ledger.close()
     with pytest.raises(LedgerUnusable, match="newer Cotenant"):
-        Store(place).jobs()
+        LedgerStore(place).jobs()
 
 
 def test_an_empty_file_is_a_new_ledger(place, make_job):
     place.ledger.write_bytes(b"")
-    put(Store(place), make_job("a"))
-    assert len(Store(place).jobs()) == 1
+    put(LedgerStore(place), make_job("a"))
+    assert len(LedgerStore(place).jobs()) == 1
 
 
 def test_a_new_file_in_its_place_is_noticed(place, store, make_job):
     put(store, make_job("a"))
     with store.locked():
-        Store(place).set_aside()
+        LedgerStore(place).set_aside()
     put(store, make_job("b"))
-    assert [job.id for job in Store(place).jobs()] == ["b"]
+    assert [job.id for job in LedgerStore(place).jobs()] == ["b"]
 
 
 def test_a_ledger_for_all_is_everybody_s(tmp_path, make_job):
@@ -187,7 +187,7 @@ def test_a_ledger_for_all_is_everybody_s(tmp_path, make_job):
     place = home.prepare(tmp_path / "home", tmpfs=tmp_path)
     before = os.umask(0o077)
     try:
-        store = Store(place)
+        store = LedgerStore(place)
         put(store, make_job("a"))
         files = sorted(place.folder.iterdir())
     finally:

@@ -14,7 +14,7 @@ from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Nvml
 from cotenant.local import home
 from cotenant.local.machine import PATIENCE, Machine
-from cotenant.local.store import Store
+from cotenant.local.store import LedgerStore
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,7 +60,7 @@ def machine_of(simulate: str | None) -> Machine:
     place = home.prepare(base)
     return Machine(
         home=place,
-        store=Store(place),
+        store=LedgerStore(place),
         cards=Nvml(),
         shim=Shim(libraries.shim()),
         context_bytes=parse_bytes(context, "COTENANT_CONTEXT_MEMORY"),
@@ -76,7 +76,7 @@ def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
     cards = standin.environment(place.standin, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
     return Machine(
         home=place,
-        store=Store(place),
+        store=LedgerStore(place),
         cards=Nvml(libraries.standin_nvml(), {"COTENANT_STANDIN": str(place.standin)}),
         shim=Shim(libraries.shim()),
         context_bytes=standin.context_bytes(place.standin),

@@ -13,7 +13,7 @@ from cotenant.core.errors import BadInput
 from cotenant.core.mode import DEFAULT_MODE, MODES
 from cotenant.core.units import parse_duration, parse_memory
 from cotenant.local import containers
-from cotenant.local.run import Interrupted, Request, run
+from cotenant.local.run import Interrupted, RunRequest, run
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -75,7 +75,7 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     containers.refuse(
         command, [*simulate, *_spelled(options)], machine.shim.library, machine.card_environment
     )
-    request = Request(
+    request = RunRequest(
         command=command,
         demand=demand,
         mode=options["enforce"],

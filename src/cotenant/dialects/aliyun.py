@@ -11,7 +11,7 @@ from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.core.gpu import GPU
 from cotenant.dialects import dialect, names
-from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot
+from cotenant.dialects.dialect import ContainerDemand, Env, GrantedGpu, HeldSlot
 from cotenant.dialects.wishes import Wishes
 
 MEMORY = "aliyun.com/gpu-mem"
@@ -69,7 +69,7 @@ class Aliyun:
             Env(_CARD, annotation=names.card_memory(demand.container)),
         )
 
-    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
+    def of_container(self, demand: ContainerDemand, cards: Sequence[GrantedGpu]) -> dict[str, str]:
         return dialect.shown_by_index(demand.container, cards, self.bytes_each)
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:

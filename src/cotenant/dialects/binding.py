@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from cotenant.core.gpu import GPU
 from cotenant.dialects import names
-from cotenant.dialects.dialect import Card, ContainerDemand, Env, HeldSlot, SlotDemand
+from cotenant.dialects.dialect import ContainerDemand, Env, GrantedGpu, HeldSlot, SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
 from cotenant.dialects.registry import Dialects
 
@@ -42,6 +42,6 @@ def bind_annotations(
     return annotations
 
 
-def _cards(slot: SlotGrant, gpus: Mapping[str, GPU]) -> tuple[Card, ...]:
-    cards = (Card(gpus[share.uuid], share) for share in slot.shares)
+def _cards(slot: SlotGrant, gpus: Mapping[str, GPU]) -> tuple[GrantedGpu, ...]:
+    cards = (GrantedGpu(gpus[share.uuid], share) for share in slot.shares)
     return tuple(sorted(cards, key=lambda card: card.gpu.index))

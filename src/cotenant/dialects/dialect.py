@@ -43,7 +43,7 @@ class SlotDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class GrantedGpu:
     """A GPU of a grant, and the grant's share of it."""
 
     gpu: GPU
@@ -55,7 +55,7 @@ class HeldSlot:
     """A slot with the GPUs that it was granted, in the order of their indexes."""
 
     slot: SlotDemand
-    cards: tuple[Card, ...]
+    cards: tuple[GrantedGpu, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ class Dialect(Protocol):
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
         """Lists the container's environment variables."""
 
-    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
+    def of_container(self, demand: ContainerDemand, cards: Sequence[GrantedGpu]) -> dict[str, str]:
         """Builds the annotations about one container, written at bind; `environment` refers to them."""
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:
         """Builds the annotations about the pod, written at bind (Unix ns), for slots with this dialect."""
 
 
-def visible_indexes(cards: Sequence[Card]) -> str:
+def visible_indexes(cards: Sequence[GrantedGpu]) -> str:
     """Lists the GPUs by index, as older systems do.
 
     A MIG instance has no such index (`0` would be the whole GPU): it is listed by UUID.
@@ -104,7 +104,7 @@ def visible_indexes(cards: Sequence[Card]) -> str:
     return ",".join(card.gpu.uuid if card.gpu.parent else str(card.gpu.index) for card in cards)
 
 
-def visible_uuids(cards: Sequence[Card]) -> str:
+def visible_uuids(cards: Sequence[GrantedGpu]) -> str:
     """Lists the GPUs by UUID, which stays valid when a GPU is lost at boot and the indexes move."""
     return ",".join(card.gpu.uuid for card in cards)
 
@@ -114,7 +114,7 @@ def indexes(slots: Sequence[HeldSlot]) -> str:
     return ",".join(map(str, sorted({card.gpu.index for slot in slots for card in slot.cards})))
 
 
-def smallest_card(cards: Sequence[Card], unit: int) -> int:
+def smallest_card(cards: Sequence[GrantedGpu], unit: int) -> int:
     """Returns the smallest GPU's size in whole units: a program that divides by it never takes too much."""
     return min(card.gpu.memory for card in cards) // unit
 
@@ -124,7 +124,7 @@ def see_cards(container: str) -> Env:
     return Env(names.VISIBLE_DEVICES, annotation=names.devices(container))
 
 
-def shown_by_index(container: str, cards: Sequence[Card], unit: int) -> dict[str, str]:
+def shown_by_index(container: str, cards: Sequence[GrantedGpu], unit: int) -> dict[str, str]:
     """Returns the annotations by which older systems show a container its GPUs: their indexes, and the size
     of the smallest in this unit.
     """
@@ -142,7 +142,7 @@ class ShownByUuid:
     def environment(self, demand: ContainerDemand) -> tuple[Env, ...]:
         return (see_cards(demand.container),)
 
-    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
+    def of_container(self, demand: ContainerDemand, cards: Sequence[GrantedGpu]) -> dict[str, str]:
         return {names.devices(demand.container): visible_uuids(cards)}
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:

@@ -11,9 +11,9 @@ from cotenant.core.errors import BadInput
 from cotenant.core.gpu import GPU
 from cotenant.dialects import names
 from cotenant.dialects.dialect import (
-    Card,
     ContainerDemand,
     Env,
+    GrantedGpu,
     HeldSlot,
     indexes,
     see_cards,
@@ -77,7 +77,7 @@ class Volcano:
             Env(_TOTAL, annotation=names.card_memory(demand.container)),
         )
 
-    def of_container(self, demand: ContainerDemand, cards: Sequence[Card]) -> dict[str, str]:
+    def of_container(self, demand: ContainerDemand, cards: Sequence[GrantedGpu]) -> dict[str, str]:
         return shown_by_index(demand.container, cards, _MIB)
 
     def of_pod(self, slots: Sequence[HeldSlot], bound_ns: int) -> dict[str, str]:

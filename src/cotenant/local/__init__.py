@@ -1,1 +1,1 @@
-"""One machine without Kubernetes: its ledger, the line of those who wait, and the commands it runs."""
+"""Shares the GPUs of one machine without Kubernetes: its ledger, its line and the commands it runs."""

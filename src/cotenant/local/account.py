@@ -17,8 +17,8 @@ def account(
     usages: Mapping[str, Usage],
     job_of: Callable[[int], str | None],
 ) -> GpuAccount:
-    """By id of job. A process that cannot be found counts as one without a grant: where this program runs in
-    a container, other processes of the machine are hidden from it and yet hold memory.
+    """Returns memory by job id. A process that cannot be found counts as one without a grant: in a container,
+    other processes of the machine are hidden from this program and yet hold memory.
     """
     uuid = reading.gpu.uuid
     owners = {process.pid: job_of(process.pid) for process in reading.processes}

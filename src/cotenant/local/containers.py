@@ -89,7 +89,7 @@ def _cards_flag(engine: str) -> str:
 
 
 def _simulated_flags(shim: Path) -> list[str]:
-    """There is no GPU to pass on, but the stand-in driver and the file that its users share."""
+    """Lists the options that pass on the stand-in driver and its shared file: there is no GPU to pass on."""
     driver = shlex.quote(str(shim.parent / "standin"))
     return [
         '-e "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"',

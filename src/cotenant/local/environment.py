@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def for_command(
     environ: Mapping[str, str], job: Job, enforcers: Sequence[Enforcer], cards: Mapping[str, str]
 ) -> dict[str, str]:
-    """`cards` is what the command needs to find simulated GPUs."""
+    """Adds slot, shim and visible GPUs. `cards` is what the command needs to find simulated GPUs."""
     own = without_slot(environ)
     own.update(cards)
     own["CUDA_VISIBLE_DEVICES"] = ",".join(share.uuid for share in job.shares)

@@ -1,4 +1,4 @@
-"""Finding a job by what people call it."""
+"""Finds a job by its name or id."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cotenant.local.job import Job
 
 
 def by_name(jobs: Iterable[Job], name: str) -> Job:
-    """By its name, else by its id."""
+    """Finds the job with this name, else with this id; BadInput lists the names there are."""
     known = list(jobs)
     for job in known:
         if job.name == name:

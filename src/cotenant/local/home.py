@@ -1,7 +1,7 @@
-"""Where a machine's ledger and slots live.
+"""Finds and creates the folders of a machine's ledger and slots.
 
-The ledger is on disk; slots and simulated cards are on tmpfs, since they never outlive a boot. A home that
-everybody may write to is a home for all users, and everything in it is made so that each can reap what
+The ledger is on disk; slots and simulated GPUs are on tmpfs, since they never outlive a boot. A home that is
+world-writable is shared by all users, and everything in it is made so that each user can clean up what
 another left behind: the users of one machine cooperate.
 """
 
@@ -23,7 +23,7 @@ TMPFS = Path("/dev/shm")  # noqa: S108 -- folders in it are used only if their o
 
 @dataclass(frozen=True)
 class Home:
-    """Folders of one ledger; `simulated` is the cards' description if they are not real ones."""
+    """The folders of one ledger; `simulated` is the spec of simulated GPUs, None for real ones."""
 
     folder: Path
     runtime: Path
@@ -44,14 +44,12 @@ class Home:
 
     @property
     def standin(self) -> Path:
-        """State of the simulated cards."""
+        """The state of the simulated GPUs."""
         return self.runtime / "cards"
 
 
 def choose(environ: Mapping[str, str], for_all: Path = FOR_ALL) -> Path:
-    """The folder that COTENANT_HOME names, else the one for all users if root has made it, else the user's
-    own.
-    """
+    """Chooses $COTENANT_HOME, else the folder for all users if root has created it, else the user's own."""
     asked = environ.get("COTENANT_HOME")
     if asked:
         return Path(asked).expanduser().absolute()
@@ -62,7 +60,7 @@ def choose(environ: Mapping[str, str], for_all: Path = FOR_ALL) -> Path:
 
 
 def prepare(base: Path, simulated: str | None = None, tmpfs: Path = TMPFS) -> Home:
-    """Make the folders that are missing; with simulated cards, a home of their own inside the base."""
+    """Creates the folders that are missing; simulated GPUs have a separate home inside the base."""
     try:
         base.mkdir(mode=0o700, parents=True, exist_ok=True)
         owner = base.stat()
@@ -87,7 +85,7 @@ def prepare(base: Path, simulated: str | None = None, tmpfs: Path = TMPFS) -> Ho
 
 
 def slug(spec: str) -> str:
-    """A folder's name for a description of cards; two descriptions never share one."""
+    """Makes a folder name from a spec of simulated GPUs; two specs never share one."""
     name = re.sub(r"[^A-Za-z0-9.]+", "-", spec)
     return name if name == spec and len(name) <= 64 else f"{name[:64]}-{zlib.crc32(spec.encode()):08x}"
 
@@ -97,7 +95,9 @@ def runtime_name(base: Path, uid: int) -> str:
 
 
 def _runtime(base: Path, uid: int, shared: bool, tmpfs: Path) -> Path:
-    """On tmpfs if the folder there has the home's owner: nobody else can have put it there."""
+    """Returns the folder on tmpfs if its owner is the home's owner, who alone can have created it; else
+    `run` in the home.
+    """
     folder = tmpfs / runtime_name(base, uid)
     if uid == os.getuid() and tmpfs.is_dir():
         _folder(folder, shared)

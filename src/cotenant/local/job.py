@@ -1,4 +1,4 @@
-"""One `cotenant run`: its command, its demand and, once it has one, its grant."""
+"""Describes a job, one `cotenant run`: its command, its demand and, once granted, its shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotenant.local.processes import Process
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """It waits in line while it has no shares. Times are seconds since boot, suspends included."""
+    """A job waits in line while it has no shares. Times are seconds since boot, suspends included."""
 
     id: str
     name: str
@@ -29,12 +29,12 @@ class Job:
     compute: str | None
     """`mps` if MPS holds it to the compute that it asked for, `none` if nothing does; None: not asked for."""
     process: Process
-    """Who answers for it: the runner until the command is there, then the command."""
+    """The process that stands for it: the runner until the command is started, then the command."""
     since: float
     slot: Path
     shares: tuple[Share, ...] = ()
     held: tuple[str, ...] = ()
-    """Cards held for it while it waits."""
+    """GPUs held for it while it waits."""
     granted: float | None = None
 
     @property

@@ -31,7 +31,7 @@ from cotenant.local.processes import ancestors
 from cotenant.local.store import Books
 
 
-class Sight(NamedTuple):
+class GpuReadings(NamedTuple):
     """The GPUs and who holds what on them, at one moment."""
 
     readings: tuple[CardReading, ...]
@@ -58,14 +58,14 @@ class Joined(NamedTuple):
     place: int
 
 
-def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
+def read_gpus(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> GpuReadings:
     """Reads the GPUs after the rows. If memory is in use that no process answers for, it looks again: one may
     have allocated between two readings, and the lesser value is the true one.
     """
     granted = [job for job in jobs if job.shares]
-    sight = _look(machine, granted, known)
+    sight = _read_gpus(machine, granted, known)
     if any(card.unexplained > NOISE for card in sight.accounts.values()):
-        again = _look(machine, granted, known)
+        again = _read_gpus(machine, granted, known)
         accounts = {
             uuid: card.confirmed(sight.accounts.get(uuid, card).unexplained)
             for uuid, card in again.accounts.items()
@@ -74,7 +74,7 @@ def look(machine: Machine, jobs: list[Job], known: Mapping[str, GPU]) -> Sight:
     return sight
 
 
-def settle(machine: Machine) -> None:
+def release_ended(machine: Machine) -> None:
     """Removes jobs that have ended, and gives their room to those who wait for it."""
     with machine.store.change() as books:
         ended = reap.reap(books, machine)
@@ -97,7 +97,7 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
             )
         job = replace(job, name=unique(job.name, taken))
         books.jobs[job.id] = job
-        sight = look(machine, list(books.jobs.values()), books.cards())
+        sight = read_gpus(machine, list(books.jobs.values()), books.cards())
         never = impossible(sight.ledger(books.granted), job.demand)
         if never is not None:
             raise BadInput(str(never))
@@ -147,10 +147,10 @@ def places(jobs: list[Job]) -> dict[str, int]:
     return {waiting.id: place for place, waiting in enumerate(line, start=1)}
 
 
-def _grant(machine: Machine, books: Books, sight: Sight | None = None) -> tuple[list[Job], Served]:
+def _grant(machine: Machine, books: Books, sight: GpuReadings | None = None) -> tuple[list[Job], Served]:
     """Serves the line; those admitted are charged in the books."""
     if sight is None:
-        sight = look(machine, list(books.jobs.values()), books.cards())
+        sight = read_gpus(machine, list(books.jobs.values()), books.cards())
     books.know_cards({reading.gpu.uuid: replace(reading.gpu, healthy=True) for reading in sight.readings})
     line, time = [job.waiting for job in books.waiting], now()
     served = serve(sight.ledger(books.granted), line, time, machine.patience, typical_of(books.history()))
@@ -178,7 +178,7 @@ def _grant_if_seen(machine: Machine, books: Books) -> list[Job]:
 
 
 def _serve(
-    machine: Machine, books: Books, asking: str, sight: Sight | None = None
+    machine: Machine, books: Books, asking: str, sight: GpuReadings | None = None
 ) -> tuple[list[Job], Joined]:
     """Serves the line, and returns the state of one job in it."""
     admitted, served = _grant(machine, books, sight)
@@ -190,7 +190,7 @@ def _serve(
     return admitted, Joined(job, refusal, place)
 
 
-def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sight:
+def _read_gpus(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> GpuReadings:
     usages = {}
     for job in granted:
         try:
@@ -209,7 +209,7 @@ def _look(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -> Sig
 
     accounts = {reading.gpu.uuid: account(reading, granted, usages, job_of) for reading in readings}
     without_shim = {reading.gpu.uuid: unlimited(reading, usages, job_of) for reading in readings}
-    return Sight(readings, accounts, usages, without_shim)
+    return GpuReadings(readings, accounts, usages, without_shim)
 
 
 def _afterwards(admitted: list[Job], ended: list[Path]) -> None:

@@ -10,12 +10,12 @@ from typing import Protocol
 from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Readings
 from cotenant.local.home import Home
-from cotenant.local.store import Store
+from cotenant.local.store import LedgerStore
 
 PATIENCE = 60.0
 
 
-class Cards(Protocol):
+class GpuReader(Protocol):
     """Reads the state of the GPUs: hardware/nvml.py."""
 
     def read(self) -> Readings: ...
@@ -26,8 +26,8 @@ class Cards(Protocol):
 @dataclass(frozen=True)
 class Machine:
     home: Home
-    store: Store
-    cards: Cards
+    store: LedgerStore
+    cards: GpuReader
     shim: Shim
     """Holds commands to their limits."""
     context_bytes: int

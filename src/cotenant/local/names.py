@@ -1,4 +1,4 @@
-"""Names of jobs: short, unique on the machine, and told by the command if nobody gave one."""
+"""Checks the names of jobs, makes them unique, and derives one from the command if none is given."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _INTERPRETER = re.compile(r"(python|pypy|bash|sh|dash|zsh|node|ruby|perl)[0-9.]*
 
 def check(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise BadInput(f"name: {name[:80]!a} is not a name: take up to 63 letters, digits, '.', '_' and '-'")
+        raise BadInput(f"name: {name[:80]!a} is not valid: take up to 63 letters, digits, '.', '_' and '-'")
     return name
 
 
 def from_command(command: Sequence[str]) -> str:
-    """`python -u train.py --lr 1` is `train`, `/opt/bin/serve` is `serve`."""
+    """Derives a name: `train` from `python -u train.py --lr 1`, `serve` from `/opt/bin/serve`."""
     name = os.path.basename(command[0])
     if _INTERPRETER.fullmatch(name):
         script = _script(command[1:])
@@ -29,7 +29,7 @@ def from_command(command: Sequence[str]) -> str:
 
 
 def unique(name: str, taken: Collection[str]) -> str:
-    """The name itself if it is free, else with a number behind it."""
+    """Returns the name if it is free, else adds a number."""
     number, free = 1, name
     while free in taken:
         number += 1
@@ -38,7 +38,7 @@ def unique(name: str, taken: Collection[str]) -> str:
 
 
 def _script(arguments: Sequence[str]) -> str | None:
-    """The script or module an interpreter is given; nothing for `-c` and the like."""
+    """Finds the script or module that an interpreter is given; None for `-c` and the like."""
     for at, argument in enumerate(arguments):
         if argument == "-m" and at + 1 < len(arguments):
             return arguments[at + 1].split(".", maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Processes of this machine, told apart for good: a pid alone is soon somebody else's."""
+"""Identifies processes by PID, start time and boot: the kernel reuses a PID alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Stat(NamedTuple):
-    """What /proc says of one process; `start` is in clock ticks since boot."""
+    """What /proc/PID/stat says; `start` is in clock ticks since boot."""
 
     state: str
     parent: int
@@ -18,7 +18,7 @@ class Stat(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """A zombie has ended, unless only its first thread has: other threads may still use the card."""
+        """Whether it has ended. A zombie with more threads has not: they may still use the GPU."""
         return self.state in "XxZ" and self.threads <= 1
 
 
@@ -40,7 +40,7 @@ class Process(NamedTuple):
 
 
 def identify(pid: int) -> Process:
-    """The process that has this pid now; it must be one that cannot end meanwhile: oneself or one's child."""
+    """Identifies the process with this PID; it must not be reaped meanwhile: oneself or one's child."""
     found = stat(pid)
     if found is None:
         raise ProcessLookupError(f"no process {pid}")
@@ -48,7 +48,7 @@ def identify(pid: int) -> Process:
 
 
 def stat(pid: int) -> Stat | None:
-    """None if there is no such process."""
+    """Reads /proc/PID/stat; None if there is no such process."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -64,7 +64,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def ancestors(pid: int) -> list[int]:
-    """The pid, its parent and so on up."""
+    """Lists the PID, its parent and so on, without PID 1."""
     line: list[int] = []
     while pid > 1 and pid not in line:
         found = stat(pid)
@@ -76,7 +76,7 @@ def ancestors(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process below this one now."""
+    """Lists all processes that descend from this one now."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := stat(int(name))) is not None:
@@ -91,7 +91,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def maps_file(pid: int, path: str) -> bool:
-    """Whether the process has the file mapped (its own word about itself would not do to signal it)."""
+    """Whether the process has the file mapped, by /proc: what it writes about itself could be forged."""
     try:
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
             return any(line.rstrip("\n").endswith(path) for line in maps)
@@ -106,7 +106,7 @@ def boot_id() -> str:
 
 
 def title(pid: int) -> str:
-    """The command line, as far as it may be seen."""
+    """Reads the command line; empty if it is not accessible."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read(512).replace(b"\0", b" ").decode(errors="replace").strip()

@@ -21,7 +21,7 @@ _DEEPEST_SCRIPT = 4
 class Program(NamedTuple):
     path: str
     obstacle: str | None
-    """Why the shim cannot be loaded, in words for a person; None if it can."""
+    """Why the shim cannot be loaded, for a message; None if it can."""
     preload: bool
     """Whether LD_PRELOAD may be set at all: musl's loader aborts at a library made for glibc."""
 

@@ -45,6 +45,6 @@ def _tear_down(machine: Machine, slot: Path) -> bool:
 
 
 def _unnamed(job: Job, books: Books) -> Job:
-    """A name may have been taken while the ledger was lost; the id never is."""
+    """Avoids names in use: one may have been taken while the ledger was lost; an id never is."""
     taken = any(other.name == job.name for other in books.jobs.values())
     return replace(job, name=f"{job.name}-{job.id}") if taken else job

@@ -1,4 +1,4 @@
-"""A new ledger in place of a damaged one, from what is running."""
+"""Rebuilds a damaged ledger from what is running."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cotenant.local.machine import Machine
 
 
 def rebuild(machine: Machine) -> Path | None:
-    """Where the old file lies now. Slots that live are charged again; those who wait come back to the line
-    themselves.
+    """Moves the damaged file aside, charges slots in use again, and returns the old file's new path. Waiting
+    jobs rejoin the line themselves.
     """
     with machine.store.locked():
         aside = machine.store.set_aside()
-    line.settle(machine)
+    line.release_ended(machine)
     return aside

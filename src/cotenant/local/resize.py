@@ -39,7 +39,7 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
             raise BadInput(f"{name} is still waiting: stop it and ask anew")
         if job.demand.memory is None:
             raise BadInput(f"{name} has whole GPUs: there is nothing to resize")
-        sight = line.look(machine, list(books.jobs.values()), books.cards())
+        sight = line.read_gpus(machine, list(books.jobs.values()), books.cards())
         capacity = {reading.gpu.uuid: reading.gpu.memory for reading in sight.readings}
         demand = replace(job.demand, memory=memory)
         after = replace(
@@ -53,7 +53,7 @@ def resize(machine: Machine, name: str, memory: Memory) -> Resized:
         _lower(machine, job, after, sight)
         books.jobs[job.id] = after
         books.once_committed.append(lambda: _publish(machine, after))
-    line.settle(machine)
+    line.release_ended(machine)
     return Resized(job, after)
 
 
@@ -67,7 +67,7 @@ def _share(share: Share, demand: Demand, capacity: dict[str, int]) -> Share:
     return replace(share, memory=demand.per_card(capacity.get(share.uuid, share.memory)))
 
 
-def _lower(machine: Machine, before: Job, after: Job, sight: line.Sight) -> None:
+def _lower(machine: Machine, before: Job, after: Job, sight: line.GpuReadings) -> None:
     """Lowers the limits that shrink, and restores them if what is in use does not fit."""
     lower = {
         new.uuid: new.memory

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotenant.hardware.enforcers.enforcer import Enforcer
 
 
-class Request(NamedTuple):
+class RunRequest(NamedTuple):
     command: tuple[str, ...]
     demand: Demand
     mode: Mode = DEFAULT_MODE
@@ -47,8 +47,10 @@ class Interrupted(BaseException):
         self.number = number
 
 
-def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Callable[[str], None]) -> int:
-    """Returns the command's exit code. `tell` takes lines for a person."""
+def run(
+    machine: Machine, request: RunRequest, environ: Mapping[str, str], tell: Callable[[str], None]
+) -> int:
+    """Runs the command and returns its exit code. `tell` prints messages for a person."""
     environ = without_slot(environ)
     found = program.find(request.command[0], environ)
     shim = Shim(machine.shim.library, preload=found.preload)
@@ -77,14 +79,14 @@ def run(machine: Machine, request: Request, environ: Mapping[str, str], tell: Ca
     os.close(held)  # from here on only the command holds it
     code = supervise.supervise(gated.pid)
     try:
-        line.settle(machine)
+        line.release_ended(machine)
     except CotenantError as error:
         tell(f"{error}. The command has ended; its room is free when the next command looks")
     return code
 
 
 def _compute_enforcer(machine: Machine, demand: Demand, environ: Mapping[str, str]) -> Enforcer | None:
-    """MPS, where its daemon runs; it knows no simulated GPU."""
+    """Chooses MPS where its daemon runs; it cannot limit simulated GPUs."""
     if demand.compute is None or machine.home.simulated:
         return None
     from cotenant.hardware.enforcers.mps import Mps  # most commands ask for memory only
@@ -95,7 +97,7 @@ def _compute_enforcer(machine: Machine, demand: Demand, environ: Mapping[str, st
 
 def _job(
     machine: Machine,
-    request: Request,
+    request: RunRequest,
     found: program.Program,
     compute: Enforcer | None,
     environ: Mapping[str, str],
@@ -133,7 +135,7 @@ def _warn(machine: Machine, job: Job, found: program.Program, tell: Callable[[st
             )
 
 
-def _granted(machine: Machine, job: Job, request: Request, tell: Callable[[str], None]) -> Job:
+def _granted(machine: Machine, job: Job, request: RunRequest, tell: Callable[[str], None]) -> Job:
     joined = line.join(machine, job, wait=request.wait, rename=request.name is None)
     if joined.job.shares:
         return joined.job
@@ -151,7 +153,7 @@ def _prepare(
     machine: Machine,
     job: Job,
     found: program.Program,
-    request: Request,
+    request: RunRequest,
     enforcers: Sequence[Enforcer],
     environ: Mapping[str, str],
     before: set[signal.Signals],
@@ -183,7 +185,7 @@ def _give_back(machine: Machine, id: str) -> None:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """While nothing runs, a signal ends the wait, and the job leaves the line."""
+    """Lets a signal end the wait while nothing runs yet; the job then leaves the line."""
 
     def interrupt(number: int, _frame: object) -> None:
         raise Interrupted(number)

@@ -1,4 +1,4 @@
-"""The folder for all users of a machine."""
+"""Creates the folder for a ledger that all users of a machine share."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ TMPFILES = Path("/etc/tmpfiles.d")
 
 
 class NeedsRoot(CotenantError):
-    """Only root can make what all users share."""
+    """Only root can create what all users share."""
 
 
 def setup(folder: Path, tmpfs: Path = home.TMPFS, tmpfiles: Path | None = None) -> list[Path]:
-    """Make the folder, and its part on tmpfs, so that every user may use them; tells what is there now.
+    """Creates the folder and its part on tmpfs, writable for every user; returns their paths.
 
-    With `tmpfiles` the part on tmpfs comes back at every boot; without it slots are in the folder itself.
+    With `tmpfiles` the part on tmpfs is created at every boot; without it slots are in the folder itself.
     """
     if os.geteuid() != 0:
-        raise NeedsRoot("the folder for all users is made by root: sudo cotenant setup")
+        raise NeedsRoot("only root can create the folder for all users: sudo cotenant setup")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o777)
@@ -35,5 +35,5 @@ def setup(folder: Path, tmpfs: Path = home.TMPFS, tmpfiles: Path | None = None) 
             rule.write_text(f"# Cotenant's slots, at every boot\nd {prepared.runtime} 0777 root root -\n")
             made.append(rule)
     except OSError as error:
-        raise NeedsRoot(f"{error.filename or folder} cannot be made: {error.strerror}") from None
+        raise NeedsRoot(f"{error.filename or folder} cannot be created: {error.strerror}") from None
     return made

@@ -16,7 +16,7 @@ from cotenant.core.ledger import Ledger
 from cotenant.core.placement import why_not
 from cotenant.local import line, reap, slot_folder
 from cotenant.local.job import Job
-from cotenant.local.line import Sight
+from cotenant.local.line import GpuReadings
 from cotenant.local.machine import Machine, now
 from cotenant.local.processes import title
 from cotenant.observe.view import GpuView, GrantView, NodeView, ProcessView, ShareView, View, WaitingView
@@ -28,7 +28,7 @@ _WAITING = ("id", "name", "user", "command", "pid", "place", "waited_seconds", "
 
 def snapshot(machine: Machine) -> View:
     jobs = _living(machine)
-    sight = line.look(machine, jobs, machine.store.cards())
+    sight = line.read_gpus(machine, jobs, machine.store.cards())
     granted = sorted((job for job in jobs if job.shares), key=lambda job: (job.granted or 0, job.id))
     waiting = {job.id: job for job in jobs if not job.shares}
     grants = tuple(_grant(job, sight) for job in granted)
@@ -100,11 +100,11 @@ def _living(machine: Machine) -> list[Job]:
     if not strays and all(reap.is_alive(job) for job in jobs):
         return jobs
     with contextlib.suppress(LedgerUnusable):
-        line.settle(machine)
+        line.release_ended(machine)
     return [job for job in machine.store.jobs() if reap.is_alive(job)]
 
 
-def _gpu(uuid: str, sight: Sight, shares: list[ShareView]) -> GpuView:
+def _gpu(uuid: str, sight: GpuReadings, shares: list[ShareView]) -> GpuView:
     reading = next(reading for reading in sight.readings if reading.gpu.uuid == uuid)
     held = sight.accounts[uuid]
     return GpuView(
@@ -119,7 +119,7 @@ def _gpu(uuid: str, sight: Sight, shares: list[ShareView]) -> GpuView:
     )
 
 
-def _grant(job: Job, sight: Sight) -> GrantView:
+def _grant(job: Job, sight: GpuReadings) -> GrantView:
     usage = sight.usages.get(job.id)
     index = {reading.gpu.uuid: reading.gpu.index for reading in sight.readings}
     shares = []

@@ -1,7 +1,7 @@
-"""Starting a command so that it cannot run unrecorded.
+"""Starts a command only after its process is recorded in the ledger.
 
-The child is forked first and waits at a gate. Its identity is recorded, then the gate opens and it becomes
-the command. If the runner dies before that, the gate's pipe closes and the child ends without having run
+The child is forked first and waits at a gate, a pipe. Its identity is recorded, then the gate opens and it
+executes the command. If the runner dies before that, the pipe closes and the child exits without having run
 anything.
 """
 
@@ -23,7 +23,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Gated(NamedTuple):
-    """A child that waits to become the command."""
+    """A forked child that waits to execute the command."""
 
     pid: int
     path: str
@@ -31,7 +31,7 @@ class Gated(NamedTuple):
     report: int
 
     def open(self) -> None:
-        """Let it go; raises if it could not become the command, and it has ended then."""
+        """Lets the child execute the command; raises if it could not, and the child has exited then."""
         os.write(self.gate, _OPEN)
         os.close(self.gate)
         with open(self.report, "rb") as report:
@@ -41,7 +41,7 @@ class Gated(NamedTuple):
             raise _refused(self.path, struct.unpack("<i", failure)[0])
 
     def abandon(self) -> None:
-        """Let it end without having run anything."""
+        """Lets the child exit without having run anything."""
         os.close(self.gate)
         os.close(self.report)
         os.waitpid(self.pid, 0)
@@ -50,7 +50,7 @@ class Gated(NamedTuple):
 def start_gated(
     path: str, arguments: Sequence[str], environ: Mapping[str, str], mask: Iterable[int], keep: int
 ) -> Gated:
-    """Fork the child. `mask` is the signal mask it shall have, `keep` the descriptor it holds its slot by."""
+    """Forks the child with this signal mask; it keeps the descriptor `keep`, by which it holds its slot."""
     gate, opener = os.pipe2(os.O_CLOEXEC)
     report, reporter = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
@@ -95,7 +95,7 @@ def _refused(path: str, number: int) -> CotenantError:
 
 
 def _missing_interpreter(path: str) -> str:
-    """The file may be there and what runs it may not."""
+    """Names the script's interpreter: the file may exist while its interpreter does not."""
     with contextlib.suppress(OSError), open(path, "rb") as file:
         first = file.readline(256)
         if first.startswith(b"#!"):

@@ -1,4 +1,4 @@
-"""Ending a job: its command, what that started, and every process in its slot."""
+"""Terminates a job: its command, the command's descendants, and every process in its slot."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ AFTER_KILL = 10.0
 
 
 class NotStopped(CotenantError):
-    """Its processes could not be signalled, or do not end."""
+    """Its processes could not be signalled, or do not exit."""
 
 
 def stop(machine: Machine, name: str, timeout: float) -> tuple[Job, bool]:
-    """Ask it to end and, when the time is over, make it; tells the job, and whether it had to be killed."""
-    line.settle(machine)
+    """Sends SIGTERM and, after the timeout, SIGKILL; returns the job, and whether it had to be killed."""
+    line.release_ended(machine)
     job = by_name(machine.store.jobs(), name)
     killed = False
     _signal(job, signal.SIGTERM)
@@ -31,14 +31,14 @@ def stop(machine: Machine, name: str, timeout: float) -> tuple[Job, bool]:
         killed = True
         if not _killed(machine, job):
             raise NotStopped(
-                f"{name} was killed but does not end: see `cotenant ps`, and dmesg for its driver"
+                f"{name} was killed but does not exit: see `cotenant ps`, and dmesg for its driver"
             )
-    line.settle(machine)
+    line.release_ended(machine)
     return job, killed
 
 
 def _killed(machine: Machine, job: Job) -> bool:
-    """Again and again, since a process may be started while the others are killed."""
+    """Sends SIGKILL repeatedly, since a process may start while others are killed; False if some are left."""
     end = time.monotonic() + AFTER_KILL
     while time.monotonic() < end:
         _signal(job, signal.SIGKILL)
@@ -68,7 +68,7 @@ def _signal(job: Job, number: int) -> None:
 
 
 def _in_slot(job: Job) -> list[int]:
-    """The pids in the slot are what processes call themselves: one is believed if it has the slot mapped."""
+    """Lists the PIDs in the slot. Processes write them themselves, so only those that map the slot count."""
     try:
         entries = slots.read_usage(job.slot).processes
     except slots.SlotUnusable:

@@ -1,8 +1,8 @@
-"""The ledger on disk: SQLite for the rows, one kernel lock for their order.
+"""Stores the ledger on disk: SQLite for the rows, one file lock for the order of changes.
 
-Whoever changes anything holds an exclusive lock on a file beside the ledger: nobody polls, the kernel wakes
-the next, and a holder that dies lets go. Readers take no lock (WAL) and see the last commit. NORMAL is
-enough for durability: only the machine's own crash can lose a commit, and it ends every command as well.
+Each change holds an exclusive lock on a file beside the ledger: no process polls, the kernel wakes the next,
+and releases the lock of a process that dies. Readers take no lock (WAL) and see the last commit. NORMAL is
+enough for durability: only a crash of the machine can lose a commit, and it ends every command as well.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from cotenant.local.job import Job
 
 VERSION = 1
 _CHECKPOINT = 250
-"""Pages of log before they are moved to the ledger itself, which costs two syncs of the disk."""
+"""Pages in the write-ahead log before a checkpoint, which costs two syncs of the disk."""
 HISTORY = 64
-"""How many past demands tell placement what is likely to come."""
+"""The number of past demands from which placement takes what is likely to come."""
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS jobs (
@@ -53,18 +53,18 @@ _UNINTERRUPTED = frozenset(
         signal.SIGTTOU,
     }
 )
-"""They wait while the lock is held: a runner stopped by Ctrl-Z just then would stop everybody."""
+"""Blocked while the lock is held: a runner stopped by Ctrl-Z then would block all others."""
 
 
 class Books:
-    """The rows inside one change. What is put or dropped here is written at the end, all of it or nothing."""
+    """The ledger's rows inside one change. Changes to them are written at the end, all or nothing."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._stored = {job.id: job for job in _jobs(connection)}
         self.jobs = dict(self._stored)
         self.once_committed: list[Callable[[], None]] = []
-        """Done after the commit, before anybody else may change anything."""
+        """Called after the commit, before any other change."""
 
     @property
     def granted(self) -> list[Job]:
@@ -89,7 +89,7 @@ class Books:
         return _cards(self._connection)
 
     def know_cards(self, gpus: dict[str, GPU]) -> None:
-        """Keep what is known of the cards, for when one of them no longer answers."""
+        """Stores what is known of the GPUs, for when one of them no longer answers."""
         if gpus == self.cards():
             return
         self._connection.execute("DELETE FROM cards")
@@ -106,16 +106,14 @@ class Books:
         )
 
 
-class Store:
+class LedgerStore:
     def __init__(self, home: Home) -> None:
         self._home = home
         self._open: tuple[sqlite3.Connection, tuple[int, int]] | None = None
 
     @contextlib.contextmanager
     def change(self) -> Iterator[Books]:
-        """Alone with the ledger: all that is done to the books is committed at the end, or nothing if it
-        raises.
-        """
+        """Locks the ledger; changes to the books are committed at the end, or none of them if it raises."""
         with _signals_held(), self.locked(), self._plainly():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
@@ -132,7 +130,7 @@ class Store:
                 raise
 
     def jobs(self) -> list[Job]:
-        """As of the last commit."""
+        """Lists all jobs as of the last commit."""
         with self._plainly():
             return _jobs(self._connection())
 
@@ -142,9 +140,7 @@ class Store:
             return None if row is None else _job(row[0])
 
     def ahead_of(self, job: Job) -> tuple[int, Job | None]:
-        """How many wait before this one, and who is the first of all; cheap, for those who ask again and
-        again.
-        """
+        """Returns how many jobs wait before this one, and the first of them; cheap, for waiters that poll."""
         with self._plainly():
             line = self._connection()
             (before,) = line.execute(
@@ -181,7 +177,7 @@ class Store:
             os.close(fd)
 
     def set_aside(self) -> Path | None:
-        """Move a damaged ledger out of the way, kept for whoever wants to look at it. Hold the lock."""
+        """Renames a damaged ledger and keeps it for inspection. The caller holds the lock."""
         self.close()
         aside = None
         for suffix in ("", "-wal", "-shm"):
@@ -226,7 +222,7 @@ class Store:
 
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
-        """Say what is wrong with the file in words, and what to do about it."""
+        """Turns errors of SQLite into LedgerUnusable, with what is wrong with the file and what to do."""
         path = self._home.ledger
         try:
             yield
@@ -258,7 +254,7 @@ def _job(text: str) -> Job:
 
 @contextlib.contextmanager
 def _readable() -> Iterator[None]:
-    """A row that makes no sense is a damaged ledger, whatever SQLite thinks of the file."""
+    """Treats a row that cannot be parsed as a damaged ledger, even if SQLite finds the file intact."""
     try:
         yield
     except (AttributeError, LookupError, TypeError, ValueError, CotenantError) as error:
@@ -297,7 +293,7 @@ def _signals_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _whatever_the_umask(shared: bool) -> Iterator[None]:
-    """Files in a folder for all users must be everybody's from the moment they exist."""
+    """Clears the umask: files in a shared folder must be writable for all from the moment they exist."""
     if not shared:
         yield
         return

@@ -1,4 +1,4 @@
-"""Standing in for a command until it ends: signals go on to it, its exit code comes back."""
+"""Waits for the command: forwards signals to it and returns its exit code."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ FORWARDED = frozenset(
         signal.SIGALRM,
     }
 )
-"""Stop and continue are not among them: they stop and continue the runner, and a terminal's reach the
-command too.
+"""SIGTSTP and SIGCONT are not among them: they stop and continue the runner, and those of a terminal reach
+the command too.
 """
 
 _SI_KERNEL = 0x80
 
 
 def hold_signals() -> set[signal.Signals]:
-    """From now on signals wait to be forwarded; returns the mask of before, which the command shall have."""
+    """Blocks the signals that will be forwarded; returns the former mask, which the command gets."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD})
     return {signal.Signals(number) for number in before}
 
 
 def supervise(pid: int) -> int:
-    """The command's exit code as a shell tells it. Call hold_signals before the command is started."""
+    """Returns the command's exit code as a shell does. Call hold_signals before the command is started."""
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:

@@ -1,8 +1,8 @@
-"""Waiting in line.
+"""Waits in line until the job is granted.
 
-Whoever frees room grants it to the line and rings those who got it, so a waiter mostly sleeps. Two things
-ring no bell: an owner that was killed, and memory given back by processes outside any grant. Only the head
-of the line looks out for these, often; the others look once a second whether they have become the head.
+The process that frees room serves the line and wakes the jobs that were granted, so a waiter mostly sleeps.
+Two events wake nobody: a job that was killed, and memory freed by processes outside any grant. Only the head
+of the line polls for these, often; the others check once a second whether they have become the head.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from cotenant.local.wake import Bell
 HEAD_LOOKS = 0.1
 OTHERS_LOOK = 1.0
 MOST_EFFORT = 10
-"""The head sleeps this many times as long as its look took: a slow driver is not asked all the time."""
+"""The head sleeps this many times as long as its poll took: a slow driver is not asked all the time."""
 
 
 @dataclass
 class _Notice:
-    """Tells the place in line when it has changed, with figures of that moment; less often the further
-    behind.
-    """
+    """Reports the place in line when it has changed, with current figures; less often the further behind."""
 
     machine: Machine
     tell: Callable[[str], None]
@@ -46,15 +44,15 @@ class _Notice:
 
 
 def survey(machine: Machine, job: Job) -> Refusal | None:
-    """Why the job waits, found without the lock; None if it need not wait any more."""
+    """Returns why the job waits, without taking the lock; None if there is room now."""
     jobs = machine.store.jobs()
-    sight = line.look(machine, jobs, machine.store.cards())
+    sight = line.read_gpus(machine, jobs, machine.store.cards())
     held = {uuid: other.name for other in jobs for uuid in other.held if other.id != job.id}
     return why_not(sight.ledger(jobs), job.demand, held)
 
 
 def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Callable[[str], None]) -> Job:
-    """The job with its grant. NoRoom when the time is over; the caller then leaves the line."""
+    """Waits and returns the granted job. NoRoom after the timeout; the caller then leaves the line."""
     notice = _Notice(machine, tell)
     notice.show(joined.place, joined.refusal)
     job, place = joined.job, joined.place
@@ -64,7 +62,7 @@ def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Cal
     try:
         while True:
             found = machine.store.find(job.id)
-            if found is None:  # the ledger was lost and made anew; the place in line goes by when one came
+            if found is None:  # the ledger was rebuilt; the place in line depends on when the job came
                 found = line.join(machine, job, wait=True, rename=True).job
             if found.shares:
                 return found
@@ -85,7 +83,7 @@ def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Cal
             if deadline is not None:
                 if now() >= deadline:
                     raise NoRoom(
-                        f"{survey(machine, job) or job.demand.memory or 'room'}: waited as long as asked"
+                        f"{survey(machine, job) or job.demand.memory or 'room'}: the wait timeout is over"
                     )
                 pause = min(pause, deadline - now())
             bell.wait(pause)

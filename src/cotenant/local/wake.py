@@ -1,7 +1,7 @@
-"""Waking somebody who waits in line.
+"""Wakes a job that waits in line.
 
-Each waiter listens on a socket with a name but no file, so one that is killed leaves nothing behind. A
-wake-up that is lost does no harm: waiters also look by themselves, only less often.
+Each waiter listens on an abstract Unix socket, so one that is killed leaves no file behind. A wake-up that is
+lost does no harm: waiters also poll, only less often.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _address(id: str) -> str:
 
 
 class Bell:
-    """What a waiter sleeps on."""
+    """The socket on which a waiter sleeps."""
 
     def __init__(self, id: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -24,7 +24,7 @@ class Bell:
         self._socket.bind(_address(id))
 
     def wait(self, seconds: float) -> bool:
-        """True if it rang, False if the time is over."""
+        """Sleeps; True if it was woken, False if the time is over."""
         if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
             return False
         with contextlib.suppress(BlockingIOError):
@@ -38,5 +38,5 @@ class Bell:
 def ring(id: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
         sender.setblocking(False)
-        with contextlib.suppress(OSError):  # it has looked by itself meanwhile, or it is gone
+        with contextlib.suppress(OSError):  # it has polled meanwhile, or has exited
             sender.sendto(b"1", _address(id))

@@ -14,15 +14,15 @@ from cotenant.core.checkup import findings
 from cotenant.local import home as homes
 from cotenant.local.doctor import places
 from cotenant.local.doctor.checkup import SUBJECTS
-from cotenant.local.doctor.facts import Facts
-from cotenant.local.doctor.places import Access, filesystem_of
+from cotenant.local.doctor.facts import MachineFacts
+from cotenant.local.doctor.places import PathAccess, filesystem_of
 from cotenant.local.machine import Machine
-from cotenant.local.store import Store
+from cotenant.local.store import LedgerStore
 
 
 def test_a_folder_that_this_user_cannot_write(plain_machine):
-    locked = Access(Path("/x"), 0o700, 0o700, 0, writable=False)
-    (finding,) = findings(SUBJECTS, Facts(plain_machine.home, WELL, access=(locked,)))
+    locked = PathAccess(Path("/x"), 0o700, 0o700, 0, writable=False)
+    (finding,) = findings(SUBJECTS, MachineFacts(plain_machine.home, WELL, access=(locked,)))
     assert (finding.kind, finding.target, finding.repair) == ("not-writable", "/x", None)
     assert "chown" in finding.do
 
@@ -38,7 +38,7 @@ def test_a_home_for_all_that_others_cannot_write(tmp_path, plain_cards):
     base.mkdir()
     base.chmod(0o777)
     place = homes.prepare(base, tmpfs=tmp_path)
-    machine = Machine(place, Store(place), plain_cards, Path("/nonexistent"), 0)
+    machine = Machine(place, LedgerStore(place), plain_cards, Path("/nonexistent"), 0)
     assert check(machine) == ()
     place.ledger.chmod(0o600)
     place.slots.chmod(0o700)
@@ -92,7 +92,7 @@ def test_a_lock_that_is_not_let_go_of(plain_machine, charge, dead):
 
 
 def test_slots_on_a_disk(plain_machine):
-    facts = Facts(plain_machine.home, WELL, filesystem="ext4")
+    facts = MachineFacts(plain_machine.home, WELL, filesystem="ext4")
     assert [finding.kind for finding in findings(SUBJECTS, facts)] == ["slots-on-disk"]
     assert filesystem_of(Path("/proc/self")) == "proc"
     assert filesystem_of(Path("/dev/shm")) == "tmpfs"

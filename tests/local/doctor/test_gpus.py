@@ -11,7 +11,7 @@ from cotenant.hardware import slots
 from cotenant.hardware.accounting import GpuAccount
 from cotenant.hardware.nvml import CardProcess
 from cotenant.local.doctor.checkup import SUBJECTS
-from cotenant.local.doctor.facts import Card, Facts, Holding
+from cotenant.local.doctor.facts import GpuFacts, Holding, MachineFacts
 from cotenant.local.processes import identify
 
 
@@ -100,7 +100,7 @@ def test_a_context_that_is_larger_than_thought(plain_machine, make_job):
     reading = plain_machine.cards.cards[0]
     account = GpuAccount({}, 0, 0)
     held = Holding(job, 7, told=GIB, counted=GIB // 2)
-    facts = Facts(plain_machine.home, WELL, cards=(Card(reading, account, (held,)),))
+    facts = MachineFacts(plain_machine.home, WELL, cards=(GpuFacts(reading, account, (held,)),))
     assert [finding.kind for finding in findings(SUBJECTS, facts)] == ["undercounted"]
     close = held._replace(counted=GIB - (1 << 20))
-    assert findings(SUBJECTS, facts._replace(cards=(Card(reading, account, (close,)),))) == ()
+    assert findings(SUBJECTS, facts._replace(cards=(GpuFacts(reading, account, (close,)),))) == ()

@@ -5,7 +5,7 @@ import pytest
 from cotenant.core.checkup import findings
 from cotenant.hardware.enforcers.shim import LIBRARY as SHIM
 from cotenant.local.doctor.checkup import SUBJECTS
-from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.libraries import CUDA, NVML, Library, Preload, System
 
 
@@ -23,7 +23,7 @@ from cotenant.local.doctor.libraries import CUDA, NVML, Library, Preload, System
 def test_what_is_missing_of_the_driver(plain_machine, cuda, nvml, loaded, driver, expected):
     libraries_ = (Library(CUDA, cuda), Library(NVML, nvml), Library(SHIM, None))
     seen = System(libraries_, driver_loaded=loaded, musl=None, preloads=())
-    facts = Facts(plain_machine.home, seen, driver=driver)
+    facts = MachineFacts(plain_machine.home, seen, driver=driver)
     assert [finding.kind for finding in findings(SUBJECTS, facts)] == expected
 
 
@@ -31,5 +31,5 @@ def test_musl_and_preloads_are_told(plain_machine):
     seen = System(
         (), driver_loaded=True, musl="sh is made for musl", preloads=(Preload("/x", "here", "is bad"),)
     )
-    found = findings(SUBJECTS, Facts(plain_machine.home, seen))
+    found = findings(SUBJECTS, MachineFacts(plain_machine.home, seen))
     assert [finding.kind for finding in found] == ["musl", "preload-conflict"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cotenant.core.finding import ERROR, WARNING, Finding, Kind
-from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.places import wanted_mode
 from cotenant.local.doctor.subject import FIX, MachineSubject
 from cotenant.local.machine import Machine
@@ -24,7 +24,7 @@ SLOTS_ON_DISK = Kind(
 )
 
 
-def permissions(facts: Facts) -> Iterator[Finding]:
+def permissions(facts: MachineFacts) -> Iterator[Finding]:
     for each in facts.access:
         if not each.writable:
             yield NOT_WRITABLE.at(
@@ -44,7 +44,7 @@ def permissions(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def lock(facts: Facts) -> Iterator[Finding]:
+def lock(facts: MachineFacts) -> Iterator[Finding]:
     if facts.locked_by is not None:
         yield LOCK_HELD.at(
             str(facts.home.lock),
@@ -54,7 +54,7 @@ def lock(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def filesystem(facts: Facts) -> Iterator[Finding]:
+def filesystem(facts: MachineFacts) -> Iterator[Finding]:
     if facts.filesystem not in ("tmpfs", "ramfs"):
         slots = facts.home.slots
         do = "make /dev/shm a tmpfs that you can write; where users share a home, run `sudo cotenant setup`"

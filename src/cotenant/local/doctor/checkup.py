@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from cotenant.core.checkup import Checkup, NotRepaired, run_synchronously
 from cotenant.core.finding import Finding, Outcome
 from cotenant.local.doctor import access, gpus, ledger, slots, system
-from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.gather import gather
 from cotenant.local.doctor.libraries import System
 from cotenant.local.doctor.subject import MachineSubject, Repair
@@ -30,10 +30,10 @@ SECOND_LOOK = 0.5
 def check(
     machine: Machine, system: System, *, fix: bool, wait: Callable[[float], None] = time.sleep
 ) -> tuple[Outcome, ...]:
-    async def look() -> Facts:
+    async def look() -> MachineFacts:
         return gather(machine, system)
 
-    async def repair(function: Repair, facts: Facts, finding: Finding) -> str:
+    async def repair(function: Repair, facts: MachineFacts, finding: Finding) -> str:
         if facts.locked_by is not None:  # a repair would wait for the lock without end
             raise NotRepaired(f"the ledger is locked by {facts.locked_by}")
         return function(machine, finding.target)

@@ -10,7 +10,7 @@ from cotenant.hardware import slots
 from cotenant.hardware.accounting import GpuAccount
 from cotenant.hardware.nvml import CardReading
 from cotenant.local.doctor.libraries import System
-from cotenant.local.doctor.places import Access
+from cotenant.local.doctor.places import PathAccess
 from cotenant.local.home import Home
 from cotenant.local.job import Job
 
@@ -51,7 +51,7 @@ class Holding(NamedTuple):
     """Bytes that the slot counts; None if the shim is not loaded into the process."""
 
 
-class Card(NamedTuple):
+class GpuFacts(NamedTuple):
     reading: CardReading
     account: GpuAccount
     holdings: tuple[Holding, ...] = ()
@@ -61,10 +61,10 @@ class Card(NamedTuple):
         return self.reading.gpu
 
 
-class Facts(NamedTuple):
+class MachineFacts(NamedTuple):
     home: Home
     system: System
-    access: tuple[Access, ...] = ()
+    access: tuple[PathAccess, ...] = ()
     filesystem: str = "tmpfs"
     """Of the slots."""
     locked_by: str | None = None
@@ -74,4 +74,4 @@ class Facts(NamedTuple):
     strays: tuple[Stray, ...] = ()
     driver: str | None = None
     """Why the GPUs cannot be read."""
-    cards: tuple[Card, ...] = ()
+    cards: tuple[GpuFacts, ...] = ()

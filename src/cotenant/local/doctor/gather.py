@@ -11,7 +11,7 @@ from cotenant.hardware import slots
 from cotenant.hardware.nvml import NoDriver
 from cotenant.local import line, processes, reap, slot_folder
 from cotenant.local.doctor import places
-from cotenant.local.doctor.facts import Card, Facts, Holding, LedgerFault, Row, Stray
+from cotenant.local.doctor.facts import GpuFacts, Holding, LedgerFault, MachineFacts, Row, Stray
 from cotenant.local.doctor.libraries import System
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
@@ -31,12 +31,12 @@ _NOT_DAMAGE = frozenset(
 """Errors of SQLite that say nothing about the content of the file."""
 
 
-def gather(machine: Machine, system: System) -> Facts:
+def gather(machine: Machine, system: System) -> MachineFacts:
     home = machine.home
     jobs, ledger = _jobs(machine)
     rows = tuple(_row(job) for job in jobs)
     cards, driver = _cards(machine, [row.job for row in rows if row.alive], ledger)
-    return Facts(
+    return MachineFacts(
         home=home,
         system=system,
         access=tuple(places.access(home)),
@@ -84,10 +84,10 @@ def _stray(folder: Path) -> Stray:
 
 def _cards(
     machine: Machine, jobs: list[Job], ledger: LedgerFault | None
-) -> tuple[tuple[Card, ...], str | None]:
+) -> tuple[tuple[GpuFacts, ...], str | None]:
     try:
         known = {} if ledger else machine.store.cards()
-        sight = line.look(machine, jobs, known)
+        sight = line.read_gpus(machine, jobs, known)
     except NoDriver as error:
         return (), str(error)
     owner = _owners(jobs)
@@ -105,7 +105,7 @@ def _cards(
         holdings = tuple(
             Holding(job, pid, told, _counted(job, pid, reading.gpu.uuid, sight)) for job, pid, told in own
         )
-        found.append(Card(reading, account, holdings))
+        found.append(GpuFacts(reading, account, holdings))
     return tuple(found), None
 
 
@@ -114,7 +114,7 @@ def _owners(jobs: list[Job]) -> Callable[[int], Job | None]:
     return lambda pid: next((by_pid[each] for each in processes.ancestors(pid) if each in by_pid), None)
 
 
-def _counted(job: Job, pid: int, uuid: str, sight: line.Sight) -> int | None:
+def _counted(job: Job, pid: int, uuid: str, sight: line.GpuReadings) -> int | None:
     usage = sight.usages.get(job.id)
     at = next((at for at, share in enumerate(job.shares) if share.uuid == uuid), None)
     if usage is None or at is None:

@@ -11,7 +11,7 @@ from cotenant.core.units import Memory, format_bytes
 from cotenant.hardware import slots
 from cotenant.hardware.accounting import NOISE
 from cotenant.local import line, slot_folder
-from cotenant.local.doctor.facts import Card, Facts, Holding
+from cotenant.local.doctor.facts import GpuFacts, Holding, MachineFacts
 from cotenant.local.doctor.lowering import Held, lowered
 from cotenant.local.doctor.slots import granted
 from cotenant.local.doctor.subject import FIX, MachineSubject
@@ -30,7 +30,7 @@ UNDERCOUNTED = Kind(
 )
 
 
-def over_granted(facts: Facts) -> Iterator[Finding]:
+def over_granted(facts: MachineFacts) -> Iterator[Finding]:
     for gpu in (card.gpu for card in facts.cards):
         total = _granted_on(facts, gpu.uuid)
         if gpu.memory and total > gpu.memory:
@@ -39,7 +39,7 @@ def over_granted(facts: Facts) -> Iterator[Finding]:
             yield OVER_GRANTED.at(gpu.uuid, found, do, "lower")
 
 
-def sick(facts: Facts) -> Iterator[Finding]:
+def sick(facts: MachineFacts) -> Iterator[Finding]:
     for card in facts.cards:
         if not card.gpu.healthy:
             found = f"{card.gpu} ({card.gpu.model}) {card.reading.problem or 'is not healthy'}"
@@ -47,7 +47,7 @@ def sick(facts: Facts) -> Iterator[Finding]:
             yield SICK.at(card.gpu.uuid, found, do)
 
 
-def outside(facts: Facts) -> Iterator[Finding]:
+def outside(facts: MachineFacts) -> Iterator[Finding]:
     if facts.ledger is not None:
         return  # without a ledger every process would look like one outside grants
     for card in facts.cards:
@@ -65,7 +65,7 @@ def outside(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _holders(card: Card) -> str:
+def _holders(card: GpuFacts) -> str:
     named = [
         f"pid {each.pid}" + (f" ({format_bytes(each.bytes)})" if each.bytes is not None else "")
         for each in card.account.strangers
@@ -75,7 +75,7 @@ def _holders(card: Card) -> str:
     return ", ".join(named) or "its own processes, beyond their grants"
 
 
-def escaped(facts: Facts) -> Iterator[Finding]:
+def escaped(facts: MachineFacts) -> Iterator[Finding]:
     lost = {row.job.id for row in facts.rows if row.obstacle is not None}
     for card in facts.cards:
         for held in card.holdings:
@@ -83,7 +83,7 @@ def escaped(facts: Facts) -> Iterator[Finding]:
                 yield from _not_counted(card, held)
 
 
-def _not_counted(card: Card, held: Holding) -> Iterator[Finding]:
+def _not_counted(card: GpuFacts, held: Holding) -> Iterator[Finding]:
     target = f"{held.job.id}/{held.pid}/{card.gpu.uuid}"
     holds = f"pid {held.pid} of {held.job.name} holds {format_bytes(held.told)} of {card.gpu}"
     if held.counted is None:
@@ -104,7 +104,7 @@ def _not_counted(card: Card, held: Holding) -> Iterator[Finding]:
         )
 
 
-def _granted_on(facts: Facts, uuid: str) -> int:
+def _granted_on(facts: MachineFacts, uuid: str) -> int:
     """Bytes of a GPU that living jobs were granted."""
     return sum(
         share.memory for row in facts.rows if row.alive for share in row.job.shares if share.uuid == uuid
@@ -113,7 +113,7 @@ def _granted_on(facts: Facts, uuid: str) -> int:
 
 def lower(machine: Machine, target: str) -> str:
     jobs = machine.store.jobs()
-    sight = line.look(machine, jobs, machine.store.cards())
+    sight = line.read_gpus(machine, jobs, machine.store.cards())
     card = next((reading.gpu for reading in sight.readings if reading.gpu.uuid == target), None)
     if card is None:
         raise NotRepaired(f"{target} does not answer")

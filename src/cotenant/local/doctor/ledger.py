@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.core.units import format_bytes
 from cotenant.local import line
-from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.subject import FIX, MachineSubject
 from cotenant.local.machine import Machine
 from cotenant.local.rebuild import rebuild
@@ -22,7 +22,7 @@ DEAD_WAITER = Kind(
 )
 
 
-def readable(facts: Facts) -> Iterator[Finding]:
+def readable(facts: MachineFacts) -> Iterator[Finding]:
     if facts.ledger is None:
         return
     target, text = str(facts.home.ledger), facts.ledger.text
@@ -33,15 +33,15 @@ def readable(facts: Facts) -> Iterator[Finding]:
         yield UNUSABLE.at(target, text, "resolve the reason that is named here, then run doctor again")
 
 
-def ended(facts: Facts) -> Iterator[Finding]:
+def ended(facts: MachineFacts) -> Iterator[Finding]:
     for job in (row.job for row in facts.rows if not row.alive):
         if job.shares:
             size = format_bytes(job.grant.memory)
             found = f"{job.name} is charged with {size}, but none of its processes lives"
-            yield DEAD_OWNER.at(job.id, found, f"{FIX}: it releases the grant", "settle")
+            yield DEAD_OWNER.at(job.id, found, f"{FIX}: it releases the grant", "release")
         else:
             found = f"{job.name} waits in line, but its process has ended"
-            yield DEAD_WAITER.at(job.id, found, f"{FIX}: it removes the job from the line", "settle")
+            yield DEAD_WAITER.at(job.id, found, f"{FIX}: it removes the job from the line", "release")
 
 
 def rebuild_ledger(machine: Machine, _ledger: str) -> str:
@@ -51,9 +51,9 @@ def rebuild_ledger(machine: Machine, _ledger: str) -> str:
     return f"rebuilt it with {count} running grant{'' if count == 1 else 's'}{kept}"
 
 
-def settle(machine: Machine, _id: str) -> str:
-    line.settle(machine)
+def release(machine: Machine, _id: str) -> str:
+    line.release_ended(machine)
     return "removed it from the ledger"
 
 
-SUBJECT = MachineSubject(checks=(readable, ended), repairs={"rebuild": rebuild_ledger, "settle": settle})
+SUBJECT = MachineSubject(checks=(readable, ended), repairs={"rebuild": rebuild_ledger, "release": release})

@@ -19,7 +19,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 """How the kernel writes blanks in the names of mount points."""
 
 
-class Access(NamedTuple):
+class PathAccess(NamedTuple):
     """A file or folder that local mode writes."""
 
     path: Path
@@ -31,7 +31,7 @@ class Access(NamedTuple):
     """By the user who runs this."""
 
 
-def access(home: Home) -> list[Access]:
+def access(home: Home) -> list[PathAccess]:
     beside = [Path(f"{home.ledger}{suffix}") for suffix in ("", "-wal", "-shm")]
     found = []
     for path in (home.folder, *beside, home.lock, home.runtime, home.slots):
@@ -41,7 +41,7 @@ def access(home: Home) -> list[Access]:
             continue
         mode = stat.S_IMODE(status.st_mode)
         may = os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0))
-        found.append(Access(path, mode, wanted_mode(home, path, mode), status.st_uid, may))
+        found.append(PathAccess(path, mode, wanted_mode(home, path, mode), status.st_uid, may))
     return found
 
 

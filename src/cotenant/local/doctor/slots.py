@@ -13,7 +13,7 @@ from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.core.units import format_bytes
 from cotenant.hardware import slots
 from cotenant.local import line, slot_folder
-from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.subject import FIX, MachineSubject
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
@@ -33,7 +33,7 @@ LIMITS_DIFFER = Kind(
 )
 
 
-def strays(facts: Facts) -> Iterator[Finding]:
+def strays(facts: MachineFacts) -> Iterator[Finding]:
     if facts.ledger is not None:
         return  # without a ledger every slot would look like a stray
     for stray in facts.strays:
@@ -52,7 +52,7 @@ def strays(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def usable(facts: Facts) -> Iterator[Finding]:
+def usable(facts: MachineFacts) -> Iterator[Finding]:
     for row in facts.rows:
         if row.obstacle is not None:
             yield LOST.at(
@@ -82,13 +82,13 @@ def _difference(job: Job, limits: slots.Limits) -> str | None:
 
 
 def charge(machine: Machine, target: str) -> str:
-    line.settle(machine)
+    line.release_ended(machine)
     known = {job.id for job in machine.store.jobs()}
     return "charged it again" if Path(target).name in known else "it has ended: removed its slot"
 
 
 def sweep(machine: Machine, target: str) -> str:
-    line.settle(machine)
+    line.release_ended(machine)
     path = Path(target)
     if not path.is_dir():  # a file, not a slot
         with contextlib.suppress(FileNotFoundError):

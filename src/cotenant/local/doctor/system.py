@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.hardware.enforcers.shim import LIBRARY
-from cotenant.local.doctor.facts import Facts
+from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.libraries import CUDA, NVML
 from cotenant.local.doctor.subject import MachineSubject
 
@@ -22,7 +22,7 @@ PRELOAD_CONFLICT = Kind(
 )
 
 
-def driver(facts: Facts) -> Iterator[Finding]:
+def driver(facts: MachineFacts) -> Iterator[Finding]:
     libraries = {library.name: library for library in facts.system.libraries}
     cuda, nvml = libraries.get(CUDA), libraries.get(NVML)
     has_driver = facts.system.driver_loaded or (cuda is not None and cuda.problem is None)
@@ -40,20 +40,20 @@ def driver(facts: Facts) -> Iterator[Finding]:
         yield NO_CUDA.at(CUDA, f"{CUDA}: {cuda.problem}", do)
 
 
-def shim(facts: Facts) -> Iterator[Finding]:
+def shim(facts: MachineFacts) -> Iterator[Finding]:
     for library in facts.system.libraries:
         if library.name == LIBRARY and library.problem:
             do = "install Cotenant again for this machine: pip install --force-reinstall cotenant"
             yield SHIM_UNUSABLE.at(LIBRARY, library.problem, do)
 
 
-def musl(facts: Facts) -> Iterator[Finding]:
+def musl(facts: MachineFacts) -> Iterator[Finding]:
     if facts.system.musl is not None:
         do = "use a system or an image with glibc (Debian, Ubuntu, Fedora, ...; not Alpine)"
         yield MUSL.at("libc", facts.system.musl, do)
 
 
-def preloads(facts: Facts) -> Iterator[Finding]:
+def preloads(facts: MachineFacts) -> Iterator[Finding]:
     for each in facts.system.preloads:
         found = f"{each.path}, named in {each.named_in}, {each.problem}"
         yield PRELOAD_CONFLICT.at(each.path, found, f"remove it from {each.named_in}")
