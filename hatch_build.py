@@ -1,7 +1,7 @@
-"""Compile the C libraries into the package before hatchling packs it.
+"""Compiles the C libraries into the package before hatchling builds the wheel.
 
-The wheel runs on every Python 3 but only on one kind of machine, so its tag names the
-platform (and glibc 2.17, which the compiler is told to aim at) but no interpreter.
+The wheel runs on every Python 3 but only on one architecture, so its tag names the
+platform (and glibc 2.17, the compiler's target) but no interpreter.
 """
 
 from __future__ import annotations

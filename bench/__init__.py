@@ -1,1 +1,1 @@
-"""Measurements. Each module prints what it measured beside what is promised; none of them is a test."""
+"""Measures performance. Each module prints what it measured beside what is promised; they are not tests."""

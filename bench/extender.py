@@ -1,12 +1,12 @@
-"""The extender beside one that does nothing, on a real control plane with hollow nodes.
+"""Measures the extender against one that does nothing, on a real control plane with hollow nodes.
 
     python -m bench.extender [--nodes 100 1000 5000] [--measured 1000] [--turns 5]
 
 For each size: how long filter, prioritize and bind take with the names of all nodes in the body, and how many
 pods a second the real kube-scheduler binds with our extender and with the null extender (Go, says yes to
 everything, binds by the same one POST), with the same configuration, in turns. The median of each counts: a
-machine that others use as well is slower at one time than at another. Eight cards a node, four pods running
-on each.
+machine that others use as well is slower at one time than at another. Each node has eight GPUs, with four
+running pods on each GPU.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ AT_ONCE = 32
 NAMESPACE, SYSTEM = "bench", "cotenant-system"
 OURS, NULL = 8444, 8888
 PROMISED = {"filter p50": 15.0, "filter p99": 30.0, "memory": 350.0, "pods": 0.8}
-"""ms and ms at 5,000 nodes; MB; the part of the null extender's pods a second."""
+"""Milliseconds at 5,000 nodes; MB; the share of the null extender's pods per second."""
 
 
 def pod(name: str, size: int, scheduler: str = "cotenant") -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Bench:
         self.random = random.Random(1)
 
     def prepare(self) -> None:
-        """Namespaces, and the Lease that comes with an installation."""
+        """Creates the namespaces, and the Lease that an installation has."""
         api = self.plane.api
         for name in (NAMESPACE, SYSTEM):
             api.create("/api/v1/namespaces", {"metadata": {"name": name}})
@@ -87,7 +87,7 @@ class Bench:
         api.create(f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases", lease)
 
     async def populate(self, count: int) -> list[str]:
-        """Nodes, and pods that run on them with a grant each."""
+        """Creates the nodes, and running pods with a grant each."""
         all_names = [f"hollow-{number:05d}" for number in range(count)]
         hollow.add(self.plane.api, (gpu_node(name, [CARD] * CARDS) for name in all_names))
         async with Client(self.access) as client:
@@ -147,7 +147,7 @@ class Bench:
         )
 
     async def pods_a_second(self, port: int, count: int) -> float:
-        """From the moment that kube-scheduler sees the pods to the last one's binding."""
+        """Measures from the moment that kube-scheduler sees the pods to the last binding."""
         self.schedule(port)
         async with Client(self.access) as client:
             listed = await client.list(PODS, Selection(NAMESPACE), newest=True)
@@ -182,7 +182,7 @@ class Bench:
                 api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{each['metadata']['name']}")
 
     async def verbs(self, all_names: Sequence[str]) -> dict[str, list[float]]:
-        """Milliseconds of each call, one after another, as kube-scheduler calls."""
+        """Measures the milliseconds of each call, one after another, as kube-scheduler calls."""
         took: dict[str, list[float]] = {"filter": [], "prioritize": [], "bind": []}
         connection = http.client.HTTPConnection("127.0.0.1", OURS, timeout=30)
         for verb in ("filter", "prioritize"):
@@ -222,7 +222,7 @@ def _timed(connection: http.client.HTTPConnection, verb: str, body: bytes) -> fl
 
 
 async def _all(work: Iterable[Awaitable[Any]]) -> None:
-    """A few at a time."""
+    """Awaits all, a few at a time."""
     waiting: Iterator[Awaitable[Any]] = iter(work)
 
     async def worker() -> None:
@@ -244,14 +244,14 @@ def _running(make: Callable[[], Component]) -> Iterator[Component]:
 
 
 def _memory(component: Component) -> tuple[float, float]:
-    """MB now and at most."""
+    """Returns the MB now and at most."""
     status = Path(f"/proc/{component.pid}/status").read_text()
     figures = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     return int(figures["VmRSS"].split()[0]) / 1000, int(figures["VmHWM"].split()[0]) / 1000
 
 
 def _cpu(component: Component) -> float:
-    """Seconds used."""
+    """Returns the CPU seconds used."""
     fields = Path(f"/proc/{component.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,9 +1,9 @@
-"""Many `cotenant run` at once, killed at bad moments, and a big one behind many small ones.
+"""Runs many `cotenant run` at once, kills them at bad moments, and puts a big demand behind many small ones.
 
     python -m bench.local [--runs 200] [--kills 300] [--patience 5]
 
-A watcher in a process of its own reads the stand-in driver's account, which shares no code with the shim or
-the ledger, all the time: it must never see a card over its memory, nor anything left when all have ended.
+A watcher in a separate process reads what the stand-in driver counts, which shares no code with the shim or
+the ledger: it must never see a GPU beyond its memory, nor anything left when all have ended.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ time.sleep(seconds)
 def watch(
     state: str, stop: multiprocessing.synchronize.Event, worst: multiprocessing.sharedctypes.Synchronized
 ) -> None:
-    """The highest use of any card ever seen, as a share of its memory, and how often was looked."""
+    """Returns the highest use of any GPU, as a share of its memory, and the number of samples."""
     cards = standin.StandIn(Path(state))
     described = cards.cards()
     while not stop.is_set():
@@ -55,7 +55,7 @@ def watch(
 
 
 class Machine:
-    """Simulated cards with a home of their own."""
+    """Simulated GPUs with a separate home."""
 
     def __init__(self, folder: Path, spec: str, **env: str) -> None:
         self.env = {**os.environ, "COTENANT_HOME": str(folder), "COTENANT_SIMULATE": spec, **env}
@@ -121,7 +121,7 @@ def concurrent(folder: Path, runs: int) -> bool:
 
 
 def killed(folder: Path, rounds: int) -> bool:
-    """Kill the process with the shim, the runner, or both, at a random moment from start to end."""
+    """Kills the process with the shim, the runner, or both, at a random moment from start to end."""
     machine = Machine(folder, "2x16GiB")
     rng = random.Random(2)
     leaked = 0
@@ -156,7 +156,7 @@ def killed(folder: Path, rounds: int) -> bool:
 
 
 def behind_a_stream(folder: Path, patience: float) -> bool:
-    """One card of 16 GiB, small ones of 3 GiB without end, and a demand of 14 GiB."""
+    """Measures how long a demand of 14 GiB waits on a GPU of 16 GiB behind a stream of 3 GiB ones."""
     longest = 2.0
     machine = Machine(folder, "1x16GiB", COTENANT_PATIENCE=f"{patience}s")
     rng = random.Random(3)

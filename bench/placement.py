@@ -1,13 +1,13 @@
-"""How full does each placement policy fill a real cluster?
+"""Measures how full each placement policy fills a real cluster.
 
 Replays the protocol of "Beware of Fragmentation" (FGD, USENIX ATC '23) on the trace that its authors
 published: nodes with GPUs only; pods shuffled by a seed, random resamples appended until the requested
 GPU is 1.3 times the cluster's; nobody leaves; CPU and memory of the nodes are enforced; a pod that fits
 nowhere is dropped. What counts is how much of the cluster's GPU is allocated in the end.
 
-Rooms, the choice among the cards of a node and the measure of fragmentation come from `cotenant.core`;
-here is only what is not there, the choice among nodes with their CPU and memory. What the core answers
-is remembered per state of a node, since a thousand nodes pass through the same few states.
+Rooms, the choice among the GPUs of a node and the measure of fragmentation come from `cotenant.core`;
+here is only the choice among nodes with their CPU and memory. What the core answers is cached by the
+state of a node, since a thousand nodes pass through the same few states.
 
     python -m bench.placement [--data FOLDER] [--seeds 42 43 44] [--load 1.3]
 """
@@ -36,18 +36,18 @@ from cotenant.core.ledger import Room
 from cotenant.core.placement import choose
 
 CARD = 1000
-"""The trace counts thousandths of a card; they stand for bytes here."""
+"""The trace counts thousandths of a GPU; they stand for bytes here."""
 
 PUBLISHED = {"binpack": ("BestFit", 93.08), "frag": ("FGD", 95.39)}
 COVER = 0.95
 NEVER = Demand(Memory(bytes=1), uuids=("nowhere",))
-"""Stands for a typical pod that needs no GPU, or lacks the CPU: all that is free is lost to it."""
+"""Represents a typical pod that needs no GPU, or lacks the CPU: all free GPU memory is lost to it."""
 NOWHERE = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class Pod:
-    """What is asked; demand is None if it needs no GPU."""
+    """What a pod asks for; demand is None if it needs no GPU."""
 
     cpu: int
     memory: int
@@ -62,7 +62,7 @@ class Pod:
 
 @dataclass
 class Node:
-    """What is left. The cards are kept sorted: which of two equal cards is taken makes no difference."""
+    """What a node has left. Its GPUs are sorted: which of two equal GPUs is taken makes no difference."""
 
     model: str
     cpu: int
@@ -96,7 +96,7 @@ def _pod(row: dict[str, str], placement: str) -> Pod:
 
 
 def arrivals(pods: Sequence[Pod], cards: int, load: float, seed: int) -> list[Pod]:
-    """Shuffled, then resampled until the load is reached."""
+    """Shuffles the pods, then resamples them until the load is reached."""
     chance = random.Random(seed)
     coming = list(pods)
     chance.shuffle(coming)
@@ -108,7 +108,7 @@ def arrivals(pods: Sequence[Pod], cards: int, load: float, seed: int) -> list[Po
 
 
 class Cluster:
-    """All nodes, and for each kind of pod the rank of every node, brought up to date where a node changed."""
+    """Keeps all nodes, and for each kind of pod the rank of every node, updated when a node changes."""
 
     def __init__(self, nodes: Sequence[Node], pods: Iterable[Pod], placement: str) -> None:
         self.nodes = list(nodes)
@@ -123,7 +123,7 @@ class Cluster:
         self.typical_at = cache(self._typical_at)
 
     def put(self, pod: Pod) -> bool:
-        """Place one pod; False if it fits nowhere."""
+        """Places one pod; False if it fits nowhere."""
         ranks = self._ranks.get(pod)
         if ranks is None:
             ranks = self._ranks[pod] = np.array([self._rank(node, pod) for node in self.nodes], np.int64)
@@ -143,7 +143,7 @@ class Cluster:
         return True
 
     def _rank(self, node: Node, pod: Pod) -> int:
-        """The policy's figure, what is left on the card, on the node, and of its CPU, as one whole number."""
+        """Ranks by one whole number: the policy's figure, what is left on GPU, node and its CPU."""
         cpu = node.cpu - pod.cpu
         if cpu < 0 or node.memory < pod.memory:
             return NOWHERE
@@ -161,7 +161,7 @@ class Cluster:
         return figure * 10**12 + sign * ((on_card * 10**4 + sum(after)) * 10**4 + cpu // 100)
 
     def _level(self, cpu: int) -> int:
-        """How many of the typical pods' CPU figures there is enough for: all that CPU means to them."""
+        """Returns how many of the typical pods' CPU requests fit: all that CPU means to them."""
         return bisect_right(self.cpu_steps, cpu)
 
     def _typical_at(self, level: int) -> Typical:
@@ -171,7 +171,7 @@ class Cluster:
         ]
 
     def _take(self, model: str, free: tuple[int, ...], level: int, demand: Demand) -> tuple[int, ...] | None:
-        """What is free on the node's cards once the core has chosen among them."""
+        """Returns what is free on the node's GPUs once the core has chosen among them."""
         taken = choose(_rooms(model, free), demand, self.typical_at(level))
         if taken is None:
             return None
@@ -209,7 +209,7 @@ def _rooms(model: str, free: tuple[int, ...]) -> list[Room]:
 
 
 def replay(folder: Path, placement: str, seed: int, load: float) -> float:
-    """Allocated GPU in percent of the cluster's."""
+    """Replays the arrivals; returns the allocated GPU in percent of the cluster's."""
     nodes, pods = read_nodes(folder / "nodes.csv"), read_pods(folder / "pods.csv", placement)
     cards = sum(len(node.free) for node in nodes)
     cluster = Cluster(nodes, pods, placement)

@@ -1,4 +1,4 @@
-"""What it costs the extender to read kube-scheduler's requests: by hand, as today, or with httptools.
+"""Measures how the extender reads kube-scheduler's requests: parsed by hand, as today, or with httptools.
 
     python -m bench.request_heads [--rounds 15]
 
@@ -32,7 +32,7 @@ LONGEST = 1 << 26
 
 
 class _Parsed:
-    """A head as httptools reads it, by the same rules."""
+    """A request head as httptools parses it, by the same rules."""
 
     def __init__(self, data: bytes, longest: int) -> None:
         self.path, self.length, self.plain = b"", -1, True
@@ -61,7 +61,7 @@ def parse_with_httptools(head: bytes, longest: int) -> _Head | None:
 
 
 class Streaming(asyncio.Protocol):
-    """Reads heads and bodies with one httptools parser a connection; cannot hand over to aiohttp."""
+    """Reads heads and bodies with one httptools parser per connection; cannot hand over to aiohttp."""
 
     def __init__(self, server: FastHttp) -> None:
         self._server = server
@@ -97,14 +97,14 @@ class Streaming(asyncio.Protocol):
 
 
 class Sink:
-    """A transport that takes all and sends nothing."""
+    """A transport that discards what it is given."""
 
     def write(self, data: bytes) -> None:
         pass
 
 
 def requests(nodes: int) -> list[list[bytes]]:
-    """Each as it arrives: 229 KB with 5,000 nodes."""
+    """Returns requests as they arrive: 229 KB with 5,000 nodes."""
     names = b",".join(b'"gpu-node-pool-a-%026d"' % number for number in range(nodes))
     found = []
     for more in range(60):
@@ -115,7 +115,7 @@ def requests(nodes: int) -> list[list[bytes]]:
 
 
 def cpu(protocol: Any, arriving: list[list[bytes]]) -> float:
-    """Microseconds for one request."""
+    """Measures the CPU microseconds of one request."""
     began = time.process_time()
     for reads in arriving:
         for read in reads:

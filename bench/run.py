@@ -1,4 +1,4 @@
-"""What `cotenant run` costs before its command starts and after it has ended.
+"""Measures what `cotenant run` costs before its command starts and after it has ended.
 
     python -m bench.run
 
@@ -68,7 +68,7 @@ def median(values: list[float]) -> float:
 
 
 def breakdown(env: dict[str, str]) -> dict[str, float]:
-    """Medians in ms over a few runs."""
+    """Measures each step: medians in ms over a few runs."""
     rows = []
     for _ in range(7):
         done = subprocess.run(

@@ -1,8 +1,8 @@
-"""What one question to the cluster's ledger costs, without HTTP, JSON or an API server.
+"""Measures one query to the cluster's ledger, without HTTP, JSON or an API server.
 
     python -m bench.scan [--nodes 5000] [--pods 20000]
 
-Eight cards a node, three sizes of cards, pods of mixed sizes. CPU time, since nothing here waits: median and
+Eight GPUs per node, three sizes of GPUs, pods of mixed sizes. CPU time, since nothing here waits: median and
 99th percentile. Exit 1 if a promise is not kept.
 """
 
@@ -67,7 +67,7 @@ def build(nodes: int, pods: int, chance: random.Random) -> ClusterLedger:
 
 
 def fill_up(cluster: ClusterLedger) -> None:
-    """Leave less than a gigabyte on every card, as in a cluster that pods wait for."""
+    """Leaves less than a gigabyte on every GPU, as in a cluster that pods wait for."""
     for node in cluster.nodes:
         for gpu in cluster.gpus(node):
             left = cluster.ledger(node).free(gpu.uuid) - GI // 2
@@ -161,7 +161,7 @@ def changes(cluster: ClusterLedger, names: list[str]) -> bool:
 
 
 def line(cluster: ClusterLedger, names: list[str], chance: random.Random) -> bool:
-    """The cluster is full by now."""
+    """Measures the line; the cluster must be full."""
     mixed = [
         WaitingPod(f"w{at}", (gib(chance.choice(SIZES)),), chance.choice((0, 0, 10)), float(at))
         for at in range(1000)
@@ -204,7 +204,7 @@ def line(cluster: ClusterLedger, names: list[str], chance: random.Random) -> boo
 
 
 def opening(cluster: ClusterLedger, names: list[str], chance: random.Random) -> bool:
-    """What it takes to find whom to evict, in the pieces between which others are answered."""
+    """Measures the search for pods to evict, by the steps between which other requests are answered."""
     ranks = {uid: chance.choice((0, 5, 10)) for uid in cluster.pods}
 
     def read(some: list[str]) -> Tenants:

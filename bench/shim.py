@@ -1,4 +1,4 @@
-"""What the shim costs a program: the same calls, direct and shimmed, side by side in one run.
+"""Measures the shim's overhead: the same calls with and without it, in turns in one run.
 
     python -m bench.shim
 
@@ -26,7 +26,7 @@ PROMISED = {"alloc+free, 1 process": 200, "alloc+free, 32 processes": 400, "laun
 
 
 def compile_probe(folder: Path) -> Path:
-    """For this machine's own glibc, as a user's program would be."""
+    """Compiles the program for this machine's own glibc, as a user's program would be."""
     probe = folder / "shim_bench"
     command = [sys.executable, "-m", "ziglang", "cc", "-O2", "-o", str(probe), str(HERE / "shim.c"), "-ldl"]
     subprocess.run(command, check=True)
@@ -51,7 +51,7 @@ def neighbours(stack: ExitStack, probe: Path, env: dict[str, str], count: int) -
 
 
 def compare(probe: Path, direct: dict[str, str], shimmed: dict[str, str]) -> list[tuple[float, float]]:
-    """Medians of rounds that take turns, so that a noisy moment hits both."""
+    """Returns medians of rounds in turns, so that a busy moment affects both."""
     rounds = [(measure(probe, direct), measure(probe, shimmed)) for _ in range(ROUNDS)]
     return [
         (median([plain[i] for plain, _ in rounds]), median([with_shim[i] for _, with_shim in rounds]))
@@ -60,7 +60,7 @@ def compare(probe: Path, direct: dict[str, str], shimmed: dict[str, str]) -> lis
 
 
 def _figure(what: str, times: tuple[float, float], promised: int) -> Figure:
-    """In ns; the start of a process in ms."""
+    """Makes a figure in ns; the start of a process in ms."""
     extra = times[1] - times[0]
     if promised >= 1_000_000:
         return Figure(what, f"{extra / 1e6:+.2f} ms", f"+{promised / 1e6:g} ms")

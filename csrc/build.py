@@ -1,4 +1,4 @@
-"""Compile the shim and the stand-in driver with zig, which needs no compiler on the machine.
+"""Compiles the shim and the stand-in driver with zig, so that no compiler must be installed.
 
     python csrc/build.py [--machine aarch64] [--out DIR]
 
@@ -24,7 +24,7 @@ FLAGS = (
 
 @dataclass(frozen=True)
 class Library:
-    """One shared object: where its sources are, what it is called and what it may export."""
+    """One shared library: its file, the folder of its sources, its soname and linker flags."""
 
     output: str
     sources: str
@@ -40,7 +40,7 @@ LIBRARIES = (
 
 
 def sources(library: Library, machine: str) -> list[Path]:
-    """C files of the library's folder, what it shares with its neighbours, and this machine's assembly."""
+    """Lists the C files of the library's folder, those it shares with others, and this machine's assembly."""
     folder = HERE / library.sources
     files = sorted(folder.glob("*.c")) + sorted(folder.glob(f"*_{machine}.S"))
     if folder.parent != HERE:
@@ -49,7 +49,7 @@ def sources(library: Library, machine: str) -> list[Path]:
 
 
 def build(out: Path, machine: str) -> list[Path]:
-    """Bring every library in `out` up to date and return their paths."""
+    """Compiles every library in `out` that is not up to date; returns the paths of all."""
     headers = [*HERE.glob("**/*.h"), *HERE.glob("**/*.map"), Path(__file__)]
     built = []
     for library in LIBRARIES:

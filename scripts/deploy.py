@@ -1,6 +1,6 @@
 """Writes the chart's version and the settings' part of its schema, and deploy/ for people without Helm.
 
-The chart is the truth. `make deploy` runs this, and a test fails where the files are not what it would write.
+The chart is the source. `make deploy` runs this, and a test fails if the files differ from that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ABOUT = CHART / "Chart.yaml"
 ICON = ROOT / "docs" / "icon.svg"
 NAMESPACE = "cotenant-system"
 KUBERNETES = "1.37.1"
-"""Only the scheduler's image follows from it."""
+"""Determines only the image of kube-scheduler."""
 
 OF_THE_CHART = {
     "namespace",
@@ -40,10 +40,10 @@ OF_THE_CHART = {
     "agent.address",
     "agent.certificate",
 }
-"""Settings that the chart itself makes: another value would not fit the rest of what it installs."""
+"""Settings that the chart sets itself: another value would not match the rest of what it installs."""
 
 HOOK = "helm.sh/hook"
-"""Marks what Helm makes at certain moments; kubectl would make it at once."""
+"""Marks objects that Helm creates at certain moments; kubectl would create them at once."""
 
 HEAD = """\
 # Made from charts/cotenant by `make deploy`: change the chart, not this file.
@@ -70,7 +70,7 @@ metadata:
 
 
 def rendered(helm: Path) -> dict[str, str]:
-    """The files of deploy/ by name."""
+    """Renders the files of deploy/, by name."""
     command = [helm, "template", "cotenant", CHART, "--namespace", NAMESPACE, "--kube-version", KUBERNETES]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -82,7 +82,7 @@ def rendered(helm: Path) -> dict[str, str]:
 
 
 def about() -> str:
-    """The chart's description, with the version of the code, the images that it installs, and its icon."""
+    """Returns Chart.yaml with the version of the code, the images that it installs, and its icon."""
     icon = base64.b64encode(ICON.read_bytes()).decode()
     lines = {
         r"^(version|appVersion): ": __version__,
@@ -97,7 +97,7 @@ def about() -> str:
 
 
 def schema() -> str:
-    """The chart's schema, with settings as the program knows them now."""
+    """Returns the chart's schema, with the settings as they are declared now."""
     whole = json.loads(SCHEMA.read_text())
     whole["properties"]["settings"] = _section(Settings, ())
     return json.dumps(whole, indent=2) + "\n"
@@ -140,7 +140,7 @@ def _bounds(marks: tuple[Any, ...]) -> dict[str, int]:
 
 
 def written(helm: Path) -> Iterator[tuple[Path, str]]:
-    """Every file that is made, with its content: first those that Helm reads."""
+    """Yields every generated file with its content: first those that Helm reads."""
     yield ABOUT, about()
     yield SCHEMA, schema()
     for name, text in rendered(helm).items():

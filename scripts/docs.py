@@ -16,7 +16,7 @@ from cotenant.observe.metrics_reference import reference  # noqa: E402
 
 
 def written() -> Iterator[tuple[Path, str]]:
-    """Every generated file with its content."""
+    """Yields every generated file with its content."""
     docs = ROOT / "docs"
     yield docs / "metrics.md", reference()
     yield docs / "benchmarks.md", figures.page()

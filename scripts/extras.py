@@ -1,9 +1,9 @@
-"""Print what the named extras of pyproject.toml require, for `pip install -r`.
+"""Prints what the named extras of pyproject.toml require, for `pip install -r`.
 
     python scripts/extras.py test clients
 
-The package itself is installed without build isolation, so that the compiler is fetched once. That setting
-would hold for every source package among these, too; so they are installed apart.
+The package itself is installed without build isolation, so that the compiler is downloaded once. These are
+installed separately, since that setting would apply to every source package among them too.
 """
 
 from __future__ import annotations

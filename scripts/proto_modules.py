@@ -1,4 +1,4 @@
-"""Write the Python module and the typed stub of one `.proto` file."""
+"""Writes the Python module and the typed stub of one `.proto` file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _IMPORTS = {
 
 
 def module(file: FileDescriptorProto) -> str:
-    """The module that runs: one name for each message, enum and service of the file."""
+    """Writes the module: one name for each message, enum and service of the file."""
     lines = [
         f'{each.name} = _api.{kind}("{each.name}")'
         for kind, all_ in (
@@ -54,7 +54,7 @@ def module(file: FileDescriptorProto) -> str:
 
 
 def stub(file: FileDescriptorProto) -> str:
-    """What a type checker sees of the module."""
+    """Writes the stub that a type checker reads instead of the module."""
     if file.dependency:
         raise SystemExit(f"{file.name} imports {', '.join(file.dependency)}: load() knows single files only")
     classes = [
@@ -68,7 +68,7 @@ def stub(file: FileDescriptorProto) -> str:
 
 
 def _imports(body: str) -> Iterator[str]:
-    """Of those names only that are used."""
+    """Writes the imports of those names that the text uses."""
     for source, names in _IMPORTS.items():
         used = [name for name in names if re.search(rf"\b{name}\b", body)]
         if used:
@@ -116,7 +116,7 @@ def _service(service: ServiceDescriptorProto, package: str) -> Iterator[str]:
 
 
 def _types(field: FieldDescriptorProto, entries: dict[str, DescriptorProto], package: str) -> tuple[str, str]:
-    """What reading the field gives, and what the constructor takes for it."""
+    """Returns the type of the field when read, and the type that the constructor accepts."""
     composite = field.type == FieldDescriptorProto.TYPE_MESSAGE
     name = _local(field.type_name, package) if composite else _SCALARS[field.type]
     entry = entries.get(name.rpartition(".")[2])
@@ -138,5 +138,5 @@ def _repeated(field: FieldDescriptorProto) -> bool:
 
 
 def _local(type_name: str, package: str) -> str:
-    """`.v1beta1.Mount` is called `Mount` in its own module."""
+    """Shortens a name to that in its own module: `.v1beta1.Mount` is `Mount`."""
     return type_name.removeprefix(f".{package}.")

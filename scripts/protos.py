@@ -1,4 +1,4 @@
-"""Write the descriptor set, modules and stubs of `cotenant.kube.protos` from the `.proto` files in protos/.
+"""Writes the descriptor set, modules and stubs of `cotenant.kube.protos` from the `.proto` files in protos/.
 
     python scripts/protos.py            what `make protos` runs
     python scripts/protos.py --fetch    copy the `.proto` files of RELEASES first; needs Go
@@ -65,7 +65,7 @@ def compiled(proto: str) -> FileDescriptorProto:
 
 
 def written() -> Iterator[tuple[Path, bytes]]:
-    """Every file that is made, with its content."""
+    """Yields every generated file with its content."""
     files = {name: compiled(proto) for name, proto in APIS.items()}
     whole = FileDescriptorSet(file=files.values())
     yield PACKAGE / "descriptors.binpb", whole.SerializeToString(deterministic=True)

@@ -1,9 +1,9 @@
-"""Build pycuda, which has no wheel, into this Python's environment, without a compiler on the machine.
+"""Builds and installs pycuda, which has no wheel, without an installed compiler.
 
     python scripts/pycuda.py
 
 zig compiles it against the CUDA headers from PyPI and the stand-in libcuda. The wheel is kept in
-${XDG_CACHE_HOME:-~/.cache}/cotenant/wheels, so that the next environment has it at once.
+${XDG_CACHE_HOME:-~/.cache}/cotenant/wheels for the next environment.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def pip(*arguments: str | Path, env: dict[str, str] | None = None) -> None:
 
 
 def kept_wheel() -> Path | None:
-    """One of this version for this Python and machine."""
+    """Finds a cached wheel of this version for this Python and machine."""
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     return next(iter(cache().glob(f"pycuda-{VERSION}-{tag}-{tag}-*_{platform.machine()}.whl")), None)
 
 
 def cuda_headers(scratch: Path) -> Path:
-    """The folder of cuda.h and cudaProfiler.h."""
+    """Returns the folder of cuda.h and cudaProfiler.h."""
     pip("install", "--quiet", "--no-deps", "--target", scratch / "headers", *HEADERS)
     return next((scratch / "headers").rglob("cuda.h")).parent
 
@@ -53,9 +53,9 @@ def source(scratch: Path) -> Path:
 
 
 def mend(folder: Path) -> None:
-    """Its Boost computes values outside of enums, which compilers of today refuse: widen the enums.
+    """Patches pycuda's Boost: widens enums, since today's compilers refuse values outside of them.
 
-    And make one file of Boost.Python's thirty: they are nearly all headers, which are then read once.
+    It also joins Boost.Python's thirty files into one: they are nearly all headers, which are then read once.
     """
     boost = folder / "bpl-subset" / "bpl_subset"
     for header in boost.glob("boost/numeric/conversion/*_enum.hpp"):
@@ -66,7 +66,7 @@ def mend(folder: Path) -> None:
 
 
 def compilers() -> dict[str, str]:
-    """What setuptools reads to find a compiler: zig itself, since pip's build environment has no ziglang."""
+    """Returns the variables that make setuptools use zig; pip's build environment has no ziglang."""
     package = importlib.util.find_spec("ziglang")
     if package is None or package.origin is None:
         raise SystemExit("the ziglang package is missing: pip install ziglang")

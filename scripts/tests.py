@@ -24,7 +24,7 @@ from typing import Any
 FAILED = 1
 """pytest's exit code when tests failed; others mean that something else is wrong."""
 TOLERATED = 2
-"""So many FLAKY tests do not fail a run."""
+"""The most FLAKY tests that do not fail a run."""
 CACHE = Path(".pytest_cache")
 
 KUBERNETES = "(api_server or control_plane)"
@@ -77,7 +77,7 @@ def record(name: str, flaky: frozenset[str], cache: Path = CACHE) -> None:
 
 
 def forget(names: Sequence[str], cache: Path = CACHE) -> None:
-    """A half that does not run leaves nothing of an earlier run to be counted."""
+    """Deletes the records of an earlier run, so that a half that does not run counts nothing."""
     for name in names:
         (cache / "flaky" / name).unlink(missing_ok=True)
 
@@ -96,7 +96,7 @@ def report_flaky(names: Sequence[str], cache: Path = CACHE) -> int:
 
 
 def worst(*codes: int) -> int:
-    """The first that is not 0: that of a process which a signal ended is negative."""
+    """Returns the first exit code that is not 0; that of a process killed by a signal is negative."""
     return next((code for code in codes if code != 0), 0)
 
 
@@ -122,13 +122,13 @@ def report_coverage() -> None:
 
 
 def least_covered(report: Mapping[str, Any], count: int = 10) -> list[tuple[str, float]]:
-    """The files of a report of `coverage json` with the lowest share of lines that were run."""
+    """Returns the files of a `coverage json` report with the lowest share of lines that were run."""
     shares = ((path, each["summary"]["percent_covered"]) for path, each in report["files"].items())
     return sorted(shares, key=lambda share: (share[1], share[0]))[:count]
 
 
 def beside(others: Sequence[str], work: Callable[[], int], title: str) -> int:
-    """Does the work while this program runs with other arguments; the output of that is shown afterwards."""
+    """Does the work while this program runs with other arguments; prints the output of that afterwards."""
     with tempfile.TemporaryFile() as output:
         other = subprocess.Popen([sys.executable, __file__, *others], stdout=output, stderr=subprocess.STDOUT)
         try:
@@ -145,7 +145,7 @@ def beside(others: Sequence[str], work: Callable[[], int], title: str) -> int:
 
 
 def quick() -> int:
-    """The tests about a cluster beside those of one machine: each leaves a core idle half of the time."""
+    """Runs the cluster's tests beside those of one machine: each leaves a core idle half of the time."""
     forget([*QUICK, *CLUSTER])
     code = beside(
         ["halves", "quick-cluster"],

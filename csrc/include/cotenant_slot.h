@@ -1,4 +1,4 @@
-/* The slot: the two files through which a node and a container's processes agree.
+/* Defines the slot: the two files through which the node and a container's processes communicate.
  *
  *   limits   written by the node, mapped read-only by the processes
  *   usage    written by the processes, one entry each, read by the node
@@ -6,12 +6,12 @@
  * Both have a fixed layout of little-endian 8-byte words and live on tmpfs. `limits` is rewritten in
  * place, word by word, and read at every charge, so a live grant can be resized. No total is kept:
  * a process publishes its own use and sums the entries, so that no lock is shared and a process that
- * is killed at any instruction leaves nothing wrong behind but its own entry, which the lock tells dead.
+ * is killed at any instruction leaves nothing wrong but its own entry, which its lock shows to be dead.
  *
  * Locks are byte-range locks (OFD) on `usage`. They lie far beyond its end:
- *   COT_LOCK_PROCESS + i   write-locked by the process that owns entry i, while it lives
+ *   COT_LOCK_PROCESS + i   write-locked by the process that owns entry i, while it is alive
  *   COT_LOCK_OWNER         read-locked by the runner and inherited by the command it starts
- * Whoever gets a write lock on the whole file may close the slot: nobody uses it, nobody can begin to.
+ * A process that gets a write lock on the whole file may close the slot: no process uses it or can begin to.
  */
 #ifndef COTENANT_SLOT_H
 #define COTENANT_SLOT_H

@@ -1,4 +1,4 @@
-/* CUDA arrays, whose size follows from their description. */
+/* Charges CUDA arrays: their size is computed from their descriptor. */
 #include "contexts.h"
 #include "hooks.h"
 #include "tables.h"

@@ -1,4 +1,4 @@
-/* Contexts: hundreds of MiB a process that pass no allocation call, so creating one is charged like one. */
+/* Charges CUDA contexts: hundreds of MiB per process that no allocation call asks for. */
 #include "contexts.h"
 
 #include "hooks.h"

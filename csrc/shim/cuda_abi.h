@@ -1,4 +1,4 @@
-/* The part of the CUDA driver API and of NVML that the shim touches, as NVIDIA's ABI documents it.
+/* Declares the part of the CUDA driver API and of NVML that the shim uses, as NVIDIA documents its ABI.
  * Declared here so that no CUDA toolkit is needed to build. */
 #ifndef COTENANT_CUDA_ABI_H
 #define COTENANT_CUDA_ABI_H

@@ -1,4 +1,4 @@
-/* Graphs with allocation nodes: they take memory when they are started, from their device's pool for graphs.
+/* Charges graphs with allocation nodes: at launch they take memory from their device's graph memory pool.
  * How much that can be is read from the nodes when the graph is instantiated. */
 #include <stdlib.h>
 

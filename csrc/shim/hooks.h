@@ -1,4 +1,4 @@
-/* Every function that the shim replaces, in one table, and every real one that it calls. */
+/* Lists every function that the shim replaces, in one table, and every real one that it calls. */
 #ifndef COTENANT_HOOKS_H
 #define COTENANT_HOOKS_H
 

@@ -1,4 +1,4 @@
-/* What a program is told about its card: under `enforce` the card is as large as the grant. */
+/* Reports the GPU's memory to the program: in mode `enforce` the GPU is as large as the grant. */
 #include <string.h>
 
 #include "contexts.h"

@@ -1,4 +1,4 @@
-/* Launches are counted for nothing but the time of the last one: idleness is measured by it. */
+/* Records the time of the last kernel launch: idleness is measured by it. */
 #include "hooks.h"
 #include "slot.h"
 

@@ -1,4 +1,4 @@
-/* Plain allocations: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree. */
+/* Charges plain allocations: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree. */
 #include "contexts.h"
 #include "hooks.h"
 #include "pools.h"

@@ -1,3 +1,4 @@
+/* Implements pools.h, and hooks the functions of memory pools. */
 #include "pools.h"
 
 #include <string.h>

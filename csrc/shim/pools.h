@@ -1,4 +1,4 @@
-/* Memory that the driver reserves in pools: it counts by what the pool holds, not by what was asked of it. */
+/* Charges memory pools by what the driver reserves for them, not by what the program asks of them. */
 #ifndef COTENANT_POOLS_H
 #define COTENANT_POOLS_H
 

@@ -1,4 +1,4 @@
-/* Getting in between: every way on which a program can find a driver function leads here.
+/* Intercepts every way in which a program can find a driver function.
  *
  *   linked      the dynamic linker binds to the exported hooks, since this library is loaded first
  *   dlsym       the hook below, entered through assembly so that the real dlsym sees the true caller

@@ -1,3 +1,4 @@
+/* Implements slot.h: finds and maps the slot, owns an entry in it, charges against its limits. */
 #define _GNU_SOURCE
 #include "slot.h"
 

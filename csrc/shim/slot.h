@@ -1,4 +1,4 @@
-/* This process's part in the slot: attach, charge, uncharge. */
+/* Attaches this process to its slot; charges and uncharges memory there. */
 #ifndef COTENANT_SHIM_SLOT_H
 #define COTENANT_SHIM_SLOT_H
 

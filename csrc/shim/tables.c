@@ -1,3 +1,4 @@
+/* Implements tables.h. */
 #define _GNU_SOURCE
 #include "tables.h"
 

@@ -1,4 +1,4 @@
-/* What this process holds: tables from a driver's handle or address to what it costs. */
+/* Records what this process holds: tables from a driver's handle or address to its charge. */
 #ifndef COTENANT_TABLES_H
 #define COTENANT_TABLES_H
 

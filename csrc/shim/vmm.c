@@ -1,5 +1,5 @@
-/* Virtual memory management: memory of cuMemCreate lives until its handle is released and it is mapped
- * nowhere. */
+/* Charges virtual memory management: memory of cuMemCreate counts until its handle is released and it is
+ * mapped nowhere. */
 #include <stdlib.h>
 
 #include "contexts.h"

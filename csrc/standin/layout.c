@@ -1,4 +1,4 @@
-/* The offsets of the shared file, so that a test can hold standin.py against them. */
+/* Exports the offsets of the shared file, so that a test can compare hardware/standin/layout.py with them. */
 #include "state.h"
 
 #include <stddef.h>

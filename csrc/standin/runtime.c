@@ -1,8 +1,8 @@
-/* The part of NVIDIA's container runtime: with COTENANT_STANDIN_RUNTIME set, a process has only the cards
- * that NVIDIA_VISIBLE_DEVICES names, as if the others were not in the machine.
+/* Simulates NVIDIA's container runtime: with COTENANT_STANDIN_RUNTIME set, a process has only the GPUs that
+ * NVIDIA_VISIBLE_DEVICES names, as if the others were not in the machine.
  *
- * Names are indices ("0"), instances of a card ("0:1"), whole UUIDs, or "all". "void", "none", nothing and
- * names of no card show none: the real runtime would not start such a container, or start it without a
+ * Names are indices ("0"), instances of a GPU ("0:1"), whole UUIDs, or "all". "void", "none", an empty value
+ * and unknown names show no GPU: the real runtime would not start such a container, or start it without a
  * driver. */
 #include "state.h"
 

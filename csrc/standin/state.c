@@ -1,4 +1,4 @@
-/* The shared file: mapping it, owning an entry, charging a card. */
+/* Maps the shared file, owns this process's entry in it, and charges GPUs. */
 #define _GNU_SOURCE
 #include "state.h"
 

@@ -1,8 +1,8 @@
-/* The stand-in driver's one shared file: cards, and what every process holds on them.
+/* Defines the stand-in driver's one shared file: GPUs, and what every process holds on them.
  *
  * hardware/standin/driver.py writes it, every process that loads the stand-in libcuda or libnvidia-ml maps
  * it. A process's memory is its entry; a card's `used` is only the sum of the entries, kept under the card's
- * lock and made anew from them when the holder of that lock was killed. An entry counts while its process
+ * lock and recomputed from them when the holder of that lock was killed. An entry counts while its process
  * holds the lock on the entry's byte, so whatever kills a process returns its memory.
  *
  * Only 8-byte words and fixed-size text: standin.py knows the offsets, and a test compares them.

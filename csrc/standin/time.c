@@ -1,7 +1,7 @@
-/* A card's time: launches queue on it one after the other, and utilisation is read from what was queued.
+/* Simulates a GPU's time: launches queue one after the other, and utilisation is read from what was queued.
  *
  * Work is contiguous from now to `busy_until`, so what had been done by any moment is
- * `busy` less what still lies ahead: no clock has to tick for it. */
+ * `busy` less what still lies ahead: no timer is needed. */
 #define _GNU_SOURCE
 #include "state.h"
 

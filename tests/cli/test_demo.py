@@ -90,7 +90,7 @@ def test_a_limit_that_does_not_hold_is_told(monkeypatch):
 def test_a_story_that_breaks_off_is_no_success():
     with stage(SPEC, Blank()) as made:
         (made._folder / "worker.py").write_text("raise SystemExit('no card for me')")
-        (check,) = Story(made).tell()
+        (check,) = Story(made).play()
     assert not check.happened
     assert "no card for me" in check.measured
 
@@ -116,7 +116,7 @@ def test_cards_that_do_not_suit_the_story(environ):
         [*DEMO, "--simulate", "2x4GiB"], env=environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == BadInput.exit_code
-    assert "two equal cards of 8Gi or more" in done.stderr
+    assert "two equal GPUs of 8Gi or more" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,4 +1,4 @@
-/* cuGetProcAddress: a function by the name and the version that the caller was written for. */
+/* Implements cuGetProcAddress: finds a function by its name and the CUDA version of the caller. */
 #include "driver.h"
 #include "symbols.h"
 

@@ -1,4 +1,4 @@
-/* CUDA arrays: rows of elements in a layout that only the driver knows; here it is the plain one. */
+/* Implements CUDA arrays: rows of elements in a layout that only the driver knows; here it is linear. */
 #include "driver.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Address space for allocations.
+/* Manages address space for allocations.
  *
- * A device pointer is a host address with no memory behind it until somebody writes there. Addresses are
+ * A device pointer is a host address with no memory behind it until it is written to. Addresses are
  * handed out by size class and come back to their class, so that in the long run neither allocation nor
  * free enters the kernel. Regions stay mapped for good and are found by binary search. */
 #define _GNU_SOURCE

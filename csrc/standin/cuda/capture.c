@@ -1,4 +1,4 @@
-/* Stream capture: launches, stream-ordered allocations and frees become nodes of a graph, in their order. */
+/* Implements stream capture: launches, stream-ordered allocations and frees become graph nodes, in order. */
 #include "graph.h"
 
 CUresult capture_allocation(CUstream stream, uint64_t size, CUmemoryPool pool, CUdeviceptr *address) {

@@ -1,6 +1,6 @@
-/* What an allocation counts on its card.
+/* Computes how much memory an allocation takes of its GPU.
  *
- * From 1 MiB on it is rounded up to granules of 2 MiB. Smaller ones are packed: all of a process on a card
+ * From 1 MiB on it is rounded up to granules of 2 MiB. Smaller ones are packed: all of a process on a GPU
  * together count as the granules that hold their sum. */
 #include "driver.h"
 

@@ -1,4 +1,4 @@
-/* Contexts: what they cost on the card, and what ends with them. */
+/* Implements contexts: the memory they take, and what is freed with them. */
 #include "driver.h"
 
 #include <stdlib.h>

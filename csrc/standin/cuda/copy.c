@@ -1,5 +1,5 @@
-/* Copies and fills. Device addresses are host addresses, so both are what they are on the host; only that
- * the device side lies in memory that was allocated is checked, and that it now has pages to drop. */
+/* Implements copies. Device addresses are host addresses, so a copy is one on the host; it checks that the
+ * device side is allocated, and records that it now has pages to drop. */
 #include "driver.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The part of the CUDA driver API's binary interface that the stand-in speaks, written from its
+/* Declares the part of the CUDA driver API's binary interface that the stand-in implements, written from its
  * published documentation. A test compiles the sources against NVIDIA's own cuda.h instead of this. */
 #ifndef STANDIN_CUDA_ABI_H
 #define STANDIN_CUDA_ABI_H

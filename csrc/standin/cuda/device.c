@@ -1,5 +1,5 @@
-/* Devices and their attributes. Figures that differ between models come from the state; the rest is what
- * current data-centre cards answer. */
+/* Implements devices and their attributes. Figures that differ between models come from the state; the rest
+ * is what current data-centre GPUs answer. */
 #define _GNU_SOURCE
 #include "driver.h"
 

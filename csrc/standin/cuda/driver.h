@@ -1,7 +1,7 @@
-/* What the stand-in libcuda keeps in a process: devices, contexts, memory.
+/* Declares what the stand-in libcuda keeps in a process: devices, contexts, memory.
  *
- * All of it hangs off one `struct driver`, which a fork's child does not see (the pointer lies on a page
- * that is wiped on fork): the child starts with nothing and has to call cuInit, as its own process.
+ * All of it belongs to one `struct driver`, which a forked child does not see (the pointer is on a page that
+ * is wiped on fork): the child starts with nothing and has to call cuInit, as its own process.
  * `driver->lock` guards everything but what is read on the launch path. */
 #ifndef STANDIN_DRIVER_H
 #define STANDIN_DRIVER_H

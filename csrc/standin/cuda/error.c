@@ -1,4 +1,4 @@
-/* Names and texts of the errors. */
+/* Implements cuGetErrorName and cuGetErrorString. */
 #include "driver.h"
 
 #include <stddef.h>

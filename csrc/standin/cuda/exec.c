@@ -1,5 +1,5 @@
-/* Running graphs. Memory of their allocation nodes is taken from the card at the first launch or upload,
- * is used by whichever graph runs next, and stays until cuDeviceGraphMemTrim. */
+/* Runs graphs. Memory of their allocation nodes is taken from the GPU at the first launch or upload, is used
+ * by the graph that runs next, and stays until cuDeviceGraphMemTrim. */
 #include "graph.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cuMemset in its widths, and advice about managed memory, which is taken and not acted upon. */
+/* Implements cuMemset in its widths; advice about managed memory is accepted and has no effect. */
 #include "driver.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Building graphs. */
+/* Builds graphs. */
 #include "graph.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Graphs, as far as they can hold memory or occupy the card. */
+/* Declares graphs, as far as they can hold memory or occupy the GPU. */
 #ifndef STANDIN_GRAPH_H
 #define STANDIN_GRAPH_H
 

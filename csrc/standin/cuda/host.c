@@ -1,4 +1,4 @@
-/* Host memory: what the program registers, and what both sides see at one address. */
+/* Implements registered host memory and pointer attributes. */
 #include "driver.h"
 
 static struct registration *registered(struct driver *driver, uintptr_t address) {

@@ -1,5 +1,5 @@
-/* The names in a code image: a cubin's (ELF) sections and symbols, a PTX text's entries. Fat binaries are
- * not unpacked. */
+/* Reads the names in a code image: a cubin's (ELF) sections and symbols, a PTX text's entries. Fat binaries
+ * are not unpacked. */
 #include "module.h"
 
 #include <ctype.h>

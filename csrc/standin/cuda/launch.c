@@ -1,4 +1,4 @@
-/* Launches. Kernels are not executed: a launch occupies the card for the time that the state says. */
+/* Implements kernel launches. Kernels do not run: a launch occupies the GPU for the time in the state. */
 #include "driver.h"
 #include "module.h"
 

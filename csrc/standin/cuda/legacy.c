@@ -1,4 +1,4 @@
-/* First versions of functions whose second has the same parameters: the real library exports them too. */
+/* Exports first versions of functions whose second has the same parameters, as the real library does. */
 #include "cuda_abi.h"
 
 #define LEGACY(name, parameters, arguments)                                                                  \

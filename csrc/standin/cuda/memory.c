@@ -1,4 +1,4 @@
-/* Allocation and free of device, managed and host memory, and questions about pointers. */
+/* Allocates and frees device, managed and host memory, and answers cuMemGetInfo. */
 #define _GNU_SOURCE
 #include "driver.h"
 

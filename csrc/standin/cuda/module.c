@@ -1,4 +1,4 @@
-/* Modules, libraries, functions and kernels. */
+/* Implements modules, libraries, functions and kernels. */
 #define _GNU_SOURCE
 #include "module.h"
 

@@ -1,5 +1,5 @@
-/* Loaded code. A module and a library are one thing here, as are a function and a kernel: CUDA lets a
- * kernel be launched through either handle. */
+/* Declares loaded code. A module and a library are one thing here, as are a function and a kernel: CUDA lets
+ * a kernel be launched through either handle. */
 #ifndef STANDIN_MODULE_H
 #define STANDIN_MODULE_H
 

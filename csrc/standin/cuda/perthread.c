@@ -1,4 +1,4 @@
-/* What programs call that were compiled for a default stream per thread. Streams differ only in their
+/* Exports the functions of programs compiled for a default stream per thread. Streams differ only in their
  * order, and here nothing runs at the same time: each is the same call under another name. */
 #include "cuda_abi.h"
 

@@ -1,6 +1,6 @@
-/* Stream-ordered allocation. A pool takes memory from the card in steps of 32 MiB and keeps it after frees;
- * what it holds above its release threshold goes back when the program synchronises. What counts on the
- * card is what pools hold, not what they hand out. */
+/* Implements stream-ordered allocation. A pool takes memory from the GPU in steps of 32 MiB and keeps it
+ * after frees; what it holds above its release threshold is freed when the program synchronises. What counts
+ * on the GPU is what pools hold, not what they hand out. */
 #include "driver.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cuInit and what a process is to the driver. */
+/* Implements cuInit, and the driver's state of a process. */
 #define _GNU_SOURCE
 #include "driver.h"
 

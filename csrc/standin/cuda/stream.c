@@ -1,4 +1,4 @@
-/* Streams and events: an order of work, and moments in it. */
+/* Implements streams and events. */
 #include "driver.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Every function that cuGetProcAddress can find, with the version from which on it is meant. */
+/* Lists every function that cuGetProcAddress can find, with the CUDA version from which on it is valid. */
 #include "symbols.h"
 
 #include <string.h>

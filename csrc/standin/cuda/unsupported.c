@@ -1,5 +1,5 @@
-/* Functions that programs link against but that the stand-in does not play: texture and surface references,
- * which CUDA itself has given up, and the old profiler. They take no notice of their parameters. */
+/* Exports functions that programs link against but that the stand-in does not implement: texture and surface
+ * references, which CUDA has removed, and the old profiler. They ignore their parameters. */
 
 #define UNSUPPORTED(name)                                                                                    \
     __attribute__((visibility("default"))) int name(void) {                                                  \

@@ -1,4 +1,4 @@
-/* Virtual memory management: addresses, memory and the mapping between them, each with its own life.
+/* Implements virtual memory management: addresses, memory and mappings, each with its own lifetime.
  * Memory counts from cuMemCreate until it is both released and nowhere mapped. */
 #define _GNU_SOURCE
 #include "driver.h"

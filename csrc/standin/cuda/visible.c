@@ -1,8 +1,8 @@
-/* CUDA_VISIBLE_DEVICES: which cards a process may see, and in which order.
+/* Reads CUDA_VISIBLE_DEVICES: which GPUs a process sees, and in which order.
  *
- * As CUDA documents it: indices or UUIDs (a prefix is enough if it names one card), up to the first that
- * names none. Cards that a container does not have are not there for it, and the others count from 0. A
- * process sees one MIG instance at most, and then no other card. */
+ * As CUDA documents it: indices or UUIDs (a prefix is enough if it names one GPU), up to the first that is
+ * not valid. GPUs that a container does not have do not exist for it, and the others count from 0. A process
+ * sees at most one MIG instance, and then no other GPU. */
 #include "driver.h"
 
 #include <ctype.h>

@@ -1,4 +1,4 @@
-/* XID events: a card counts those that were posted, a set remembers how far it has read. */
+/* Implements XID events: a GPU counts those that were posted, an event set records how far it has read. */
 #define _GNU_SOURCE
 #include "nvml_abi.h"
 

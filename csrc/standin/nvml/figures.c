@@ -1,4 +1,4 @@
-/* Utilisation, which is real, and what follows from it: temperature and power rise with the work. */
+/* Reports utilisation, which is measured, and temperature and power, which are derived from it. */
 #include "nvml_abi.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Start, end, versions, and how a device is found. CUDA_VISIBLE_DEVICES means nothing to NVML;
- * cards that a container does not have are not there for it. */
+/* Implements init, shutdown, versions and device handles. NVML ignores CUDA_VISIBLE_DEVICES; GPUs that a
+ * container does not have do not exist for it. */
 #define _GNU_SOURCE
 #include "nvml_abi.h"
 

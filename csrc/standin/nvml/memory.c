@@ -1,4 +1,4 @@
-/* Memory of cards and of the processes on them, as the shared file has it. */
+/* Reports memory of GPUs and of the processes on them, from the shared file. */
 #define _GNU_SOURCE
 #include "nvml_abi.h"
 

@@ -1,4 +1,4 @@
-/* MIG: a card that is cut into instances, each a device of its own. */
+/* Implements MIG: a GPU that is split into instances, each a device of its own. */
 #include "nvml_abi.h"
 
 API nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending) {

@@ -1,4 +1,4 @@
-/* The part of NVML's binary interface that the stand-in speaks, written from its published documentation. */
+/* Declares the part of the NVML ABI that the stand-in implements, written from the public documentation. */
 #ifndef STANDIN_NVML_ABI_H
 #define STANDIN_NVML_ABI_H
 

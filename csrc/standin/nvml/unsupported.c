@@ -1,4 +1,4 @@
-/* Questions that tools ask and to which a card without that part answers just this. */
+/* Answers queries for features that the simulated GPU lacks with NVML_ERROR_NOT_SUPPORTED. */
 #include "nvml_abi.h"
 
 #define UNSUPPORTED(name)                                                                                    \

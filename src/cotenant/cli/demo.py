@@ -72,7 +72,7 @@ def command(ctx: click.Context) -> int:
         if real:
             paper.say(real)
         with stage(spec, paper) as made:
-            checks = Story(made).tell()
+            checks = Story(made).play()
     paper.heading("What happened")
     table.show(
         ("PART", "EXPECTED", "MEASURED", "HAPPENED"),

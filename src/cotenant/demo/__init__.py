@@ -1,1 +1,1 @@
-"""The story of sharing, told by real processes on simulated cards, and judged by the cards' own account."""
+"""Demonstrates GPU sharing with real processes on simulated GPUs, and checks it by what the driver counts."""

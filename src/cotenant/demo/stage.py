@@ -1,7 +1,7 @@
-"""Where the story takes place: a home of its own, simulated cards, and the commands that run on them.
+"""Sets up the demo: a separate home, simulated GPUs, and the commands that run on them.
 
-Everything is done by the `cotenant` command itself, as a person would do it; nothing reaches past it. All of
-it is gone at the end, whatever happens in between.
+Everything is done with the `cotenant` command, as a person would do it. All of it is removed at the end,
+whatever happens in between.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from cotenant.hardware.standin import driver as standin
 from cotenant.local import home
 
 PATIENCE = 15.0
-"""Seconds in which anything in the story must happen."""
+"""The longest time in seconds that any step may take."""
 LAUNCH_SECONDS = 0.005
-"""How long a launch occupies a card: enough for the cards to look busy."""
+"""How long a kernel launch occupies a GPU: enough for GPUs to look busy."""
 
 
 class Broken(CotenantError):
-    """Something did not happen; the story cannot go on."""
+    """A step did not happen; the demo cannot go on."""
 
 
-class Page(Protocol):
-    """What the story is written on."""
+class Screen(Protocol):
+    """Prints the demo."""
 
     def heading(self, text: str) -> None: ...
 
     def say(self, text: str) -> None: ...
 
     def typed(self, command: str) -> None:
-        """A command line as a person would type it."""
+        """Prints a command line as a person would type it."""
 
     def heard(self, line: str) -> None:
-        """What a command said."""
+        """Prints a line of a command's output."""
 
 
 class Actor:
@@ -58,9 +58,9 @@ class Actor:
         self.runner = runner
         self._errors = errors
         self.pid: int | None = None
-        """Of the command, once it has started."""
+        """The command's PID, once it has started."""
         self.over = False
-        """Known to have ended: its numbers may be somebody else's by now."""
+        """Known to have ended: its PIDs may be reused by now."""
 
     def answer(self) -> dict[str, Any]:
         stdout = self.runner.stdout
@@ -87,7 +87,7 @@ class Actor:
         return self.answer()
 
     def end(self) -> int:
-        """Its exit code."""
+        """Lets the command exit and returns the exit code of `cotenant run`."""
         self.tell("end")
         try:
             code = self.runner.wait(PATIENCE)
@@ -97,11 +97,11 @@ class Actor:
         return code
 
     def errors(self) -> str:
-        """What the runner and the command have said beside their answers."""
+        """Reads what the runner and the command have written to stderr."""
         return self._errors.read_text()
 
     def kill(self) -> None:
-        """The runner and all it started."""
+        """Kills the runner and all it started."""
         if self.over:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -110,8 +110,8 @@ class Actor:
 
 
 class Stage:
-    def __init__(self, folder: Path, spec: str, page: Page) -> None:
-        self.page = page
+    def __init__(self, folder: Path, spec: str, screen: Screen) -> None:
+        self.screen = screen
         self.home = home.prepare(folder / "home", spec)
         standin.create(self.home.standin, standin.parse_spec(spec), launch_seconds=LAUNCH_SECONDS)
         self.cards = standin.StandIn(self.home.standin)
@@ -121,10 +121,10 @@ class Stage:
         shutil.copy(worker.__file__, folder / "worker.py")
 
     def run(self, name: str, grant: str, hold: str, *options: str) -> Actor:
-        """Start `cotenant run`; the command may have to wait, so its first answer is not waited for."""
+        """Starts `cotenant run`; does not wait for the command's answer, since it may wait in line."""
         command = [os.path.basename(sys.executable), "worker.py", hold]
         arguments = ["run", "--gpu-memory", grant, *options, "--name", name, "--", *command]
-        self.page.typed(f"cotenant {' '.join(arguments)} &")
+        self.screen.typed(f"cotenant {' '.join(arguments)} &")
         errors = self._folder / f"{name}.err"
         with errors.open("w") as sink, undisturbed():
             runner = subprocess.Popen(
@@ -142,17 +142,17 @@ class Stage:
         return actor
 
     def show(self, *arguments: str) -> None:
-        """Run a command for the reader to see."""
-        self.page.typed(f"cotenant {' '.join(arguments)}")
+        """Runs a command and prints its output."""
+        self.screen.typed(f"cotenant {' '.join(arguments)}")
         self._ask(arguments, None)
 
     def listing(self, command: str) -> dict[str, Any]:
-        """What a listing says, for the story to judge."""
+        """Runs a command with `-o json` and returns what it prints."""
         listing: dict[str, Any] = json.loads(self._ask([command, "-o", "json"], subprocess.PIPE))
         return listing
 
     def _ask(self, arguments: Sequence[str], output: int | None) -> str:
-        """Run a command to its end; it never outlives the story."""
+        """Runs a command to its end; it never outlives the demo."""
         with undisturbed():
             process = subprocess.Popen(
                 _cotenant(arguments), cwd=self._folder, env=self._environ, stdout=output, text=True
@@ -171,24 +171,24 @@ class Stage:
             actor.kill()
 
     def held_by(self, actor: Actor) -> dict[str, int]:
-        """Bytes by card, as the cards themselves count them."""
+        """Returns bytes by GPU, as the simulated driver counts them."""
         return next((dict(each.used) for each in self.cards.processes() if each.pid == actor.pid), {})
 
 
 @contextlib.contextmanager
-def stage(spec: str, page: Page) -> Iterator[Stage]:
+def stage(spec: str, screen: Screen) -> Iterator[Stage]:
     with contextlib.ExitStack() as after:
         with undisturbed():
             folder = Path(tempfile.mkdtemp(prefix="cotenant-demo-"))
             after.callback(_remove, folder)
             after.callback(_remove, home.prepare(folder / "home").runtime)
-        made = Stage(folder, spec, page)
+        made = Stage(folder, spec, screen)
         after.callback(made.end)
         yield made
 
 
 def _remove(folder: Path) -> None:
-    """One who is just dying may still put a file there: look again until it is gone."""
+    """Removes the folder, again if needed: a process that is being killed may still create a file there."""
     ends = time.monotonic() + PATIENCE
     while folder.exists() and time.monotonic() < ends:
         shutil.rmtree(folder, ignore_errors=True)
@@ -198,7 +198,7 @@ def _remove(folder: Path) -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals wait for the end of the block: a process is either not started or known to whoever ends it."""
+    """Delays signals to the end of the block: a process is either not started, or known and killed later."""
     waiting: list[tuple[int, object]] = []
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     former = {number: signal.signal(number, lambda *came: waiting.append(came)) for number in numbers}
@@ -212,7 +212,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool], what: str, pause: float = 0.01) -> float:
-    """Wait for it; tells how long that took."""
+    """Waits until the condition holds; returns the seconds that took."""
     began = time.monotonic()
     while not condition():
         if time.monotonic() - began > PATIENCE:
@@ -226,7 +226,7 @@ def _cotenant(arguments: Sequence[str]) -> list[str]:
 
 
 def _environ(environ: Mapping[str, str], folder: Path, spec: str) -> dict[str, str]:
-    """The user's, without what would change the story."""
+    """Returns the user's environment without variables that would change the demo."""
     own = {name: value for name, value in without_slot(environ).items() if not name.startswith("COTENANT_")}
     own.update(COTENANT_HOME=str(folder), COTENANT_SIMULATE=spec)
     own["PATH"] = f"{os.path.dirname(sys.executable)}:{own.get('PATH', os.defpath)}"

@@ -1,7 +1,7 @@
-"""What happens, scene by scene, and what of it really happened.
+"""Plays the demo scene by scene and checks each of them.
 
-Each scene returns checks: what was expected, what was measured, and whether they agree. Memory is measured by
-the simulated cards' own account, which shares no code with the ledger or the shim.
+A scene returns checks: what was expected, what was measured, and whether they agree. Memory is measured by
+what the simulated driver counts; it shares no code with the ledger or the shim.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cotenant.hardware.standin.driver import StandInCard
 
 SPEC = "2x16GiB"
 PARTS = 16
-"""Sizes in the story are in sixteenths of a card."""
+"""Sizes in the demo are in sixteenths of a GPU."""
 SMALLEST = 8 << 30
 MIB, GIB = 1 << 20, 1 << 30
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 SUCCESS = "CUDA_SUCCESS"
 IDLE = 3.0
 ACTIVE = 2.0
-"""The last activity is noted to the second."""
+"""An active grant may look idle for this many seconds: the last activity is recorded to the second."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Check:
 class Story:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
-        self._page = stage.page
+        self._screen = stage.screen
         first, second = _pair(stage.cards.cards())
         self._cards = {first.uuid: "GPU 0", second.uuid: "GPU 1"}
         self._only = ("--gpu", first.uuid, "--gpu", second.uuid) if len(stage.cards.cards()) > 2 else ()
@@ -51,8 +51,8 @@ class Story:
         self._shared = first.uuid
         self._other = second.uuid
 
-    def tell(self) -> list[Check]:
-        """All checks; the last one is a failure if the story broke off."""
+    def play(self) -> list[Check]:
+        """Plays all scenes and returns their checks; the last one has failed if the demo broke off."""
         scenes: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
             ("sharing", self._share),
             ("a greedy one", self._be_greedy),
@@ -64,17 +64,17 @@ class Story:
         )
         checks: list[Check] = []
         for number, (part, scene) in enumerate(scenes, start=1):
-            self._page.heading(f"{number}. {part}")
+            self._screen.heading(f"{number}. {part}")
             try:
                 checks += scene()
             except (CotenantError, OSError, subprocess.SubprocessError) as error:
-                checks.append(Check(part, "the story goes on", str(error), happened=False))
+                checks.append(Check(part, "the demo goes on", str(error), happened=False))
                 break
         return checks
 
     def _share(self) -> Iterable[Check]:
-        self._page.say(
-            "Three commands ask for a part of a card each. Without a share they would need three cards, or "
+        self._screen.say(
+            "Three commands ask for a part of a GPU each. Without shares they would need three GPUs, or "
             "hope for the best."
         )
         for name, grant, hold in (("chat", 6, 4), ("vision", 5, 3), ("notebook", 4, 1)):
@@ -88,14 +88,14 @@ class Story:
         total = sum(each.get(self._shared, 0) for each in held)
         yield Check(
             "sharing",
-            "3 commands on one card",
-            f"{len(held)} on {'one card' if len(cards) == 1 else f'{len(cards)} cards'}, "
+            "3 commands on one GPU",
+            f"{len(held)} on {'one GPU' if len(cards) == 1 else f'{len(cards)} GPUs'}, "
             f"{format_bytes(total)} held there",
             len(cards) == 1 and all(held) and total == self._stage.cards.used(self._shared),
         )
         yield Check(
             "",
-            "each sees a card of its own size",
+            "each sees a GPU as large as its grant",
             ", ".join(format_bytes(size) for size in sees.values()),
             sees == {"chat": 6 * self._unit, "vision": 5 * self._unit, "notebook": 4 * self._unit},
         )
@@ -104,9 +104,9 @@ class Story:
         vision, neighbours = self._cast["vision"], (self._cast["chat"], self._cast["notebook"])
         before = self._stage.held_by(vision).get(self._shared, 0)
         free = self._capacity - self._stage.cards.used(self._shared)
-        self._page.say(
+        self._screen.say(
             f"`vision` was granted {self._size(5)}, holds {format_bytes(before)} and now asks CUDA for "
-            f"{self._size(4)} more. The card itself has {format_bytes(free)} that nobody uses."
+            f"{self._size(4)} more. The GPU itself has {format_bytes(free)} that are not in use."
         )
         steps = [actor.ask("look")["steps"] for actor in neighbours]
         launches = self._card(self._shared).launches
@@ -120,27 +120,27 @@ class Story:
             return all(n >= 10 for n in further)
 
         until(look, "the neighbours go on computing", pause=0.25)
-        self._page.say(
+        self._screen.say(
             f"It is stopped at its own limit; since then `chat` has computed {further[0]} more steps and "
             f"`notebook` {further[1]}."
         )
         launched = self._card(self._shared).launches - launches
         yield Check(
             "a greedy one",
-            f"refused beyond {self._size(5)}, though the card has room",
+            f"refused beyond {self._size(5)}, though the GPU has room",
             f"{_plain(said)}, holds {format_bytes(after)} as before, {format_bytes(free)} are free",
             said == OUT_OF_MEMORY and before == after > 0 and never_more and free >= 4 * self._unit,
         )
         yield Check(
             "",
             "its neighbours go on",
-            f"{further[0]} and {further[1]} steps more, {launched} launches on the card",
+            f"{further[0]} and {further[1]} steps more, {launched} launches on the GPU",
             min(further) > 0 and launched >= sum(further),
         )
 
     def _wait(self) -> Iterable[Check]:
-        self._page.say(
-            f"`train` takes {self._size(12)} of the other card. `batch` wants {self._size(10)}, and no card "
+        self._screen.say(
+            f"`train` takes {self._size(12)} of the other GPU. `batch` asks for {self._size(10)}, and no GPU "
             "has that much left: it waits in line and says why."
         )
         train = self._run("train", 12, 8, "--placement", "binpack")
@@ -148,33 +148,33 @@ class Story:
         batch = self._run("batch", 10, 8)
         until(lambda: "in line" in batch.errors(), "batch says that it waits")
         for line in batch.errors().splitlines():
-            self._page.heard(line)
+            self._screen.heard(line)
         self._stage.show("ps")
         waits = len(self._stage.listing("ps")["line"])
         there = {each.pid for each in self._stage.cards.processes() if self._other in each.used}
-        self._page.say("`train` ends.")
+        self._screen.say("`train` exits.")
         began = time.monotonic()
         code = train.end()
         batch.answer()
         took = time.monotonic() - began
         held = self._stage.held_by(batch).get(self._other, 0)
-        self._page.heard(batch.errors().splitlines()[-1])
+        self._screen.heard(batch.errors().splitlines()[-1])
         yield Check(
             "waiting in line",
             "waits while there is no room",
-            f"{waits} in line, {'nothing' if there == {train.pid} else 'something'} of it on the card",
+            f"{waits} in line, {'nothing' if there == {train.pid} else 'something'} of it on the GPU",
             waits == 1 and there == {train.pid},
         )
         yield Check(
             "",
             "starts when room appears",
-            f"holds {format_bytes(held)} {took:.1f} s after `train` was told to end",
+            f"holds {format_bytes(held)} {took:.1f} s after `train` was asked to exit",
             code == 0 and held > 8 * self._unit,
         )
 
     def _resize(self) -> Iterable[Check]:
         batch = self._cast["batch"]
-        self._page.say(
+        self._screen.say(
             f"`batch` needs {self._size(3)} more than it can get. Its grant is made larger while it runs."
         )
         first = self._take(batch, 3)
@@ -191,27 +191,27 @@ class Story:
 
     def _kill(self) -> Iterable[Check]:
         batch = self._cast["batch"]
-        self._page.say(
-            "The worst that can happen: `kill -9` of the runner. Its command lives, so its room stays "
+        self._screen.say(
+            "The worst that can happen: `kill -9` of the runner. Its command still runs, so its memory stays "
             "charged; then `kill -9` of the command, too."
         )
-        self._page.typed(f"kill -9 {batch.runner.pid}")
+        self._screen.typed(f"kill -9 {batch.runner.pid}")
         os.kill(batch.runner.pid, signal.SIGKILL)
         batch.runner.wait()
         self._stage.show("ps")
         orphan = self._stage.held_by(batch).get(self._other, 0)
         charged = [grant["name"] for grant in self._stage.listing("ps")["grants"]]
         if batch.pid is not None:
-            self._page.typed(f"kill -9 {batch.pid}")
+            self._screen.typed(f"kill -9 {batch.pid}")
             os.kill(batch.pid, signal.SIGKILL)
-        took = until(lambda: not self._stage.held_by(batch), "the card gets the memory back")
+        took = until(lambda: not self._stage.held_by(batch), "the GPU's memory is free again")
         batch.over = True
         self._stage.show("gpus")
         left = self._stage.cards.used(self._other)
         granted = {card["uuid"]: card["granted"] for card in self._stage.listing("gpus")["gpus"]}
         yield Check(
             "kill -9",
-            "runner killed: the room stays charged",
+            "runner killed: the memory stays charged",
             f"it holds {format_bytes(orphan)} and is {'still' if 'batch' in charged else 'not'} charged",
             orphan > 0 and "batch" in charged,
         )
@@ -226,14 +226,14 @@ class Story:
     def _idle(self) -> Iterable[Check]:
         notebook = self._cast["notebook"]
         rested = notebook.ask("rest")["steps"]
-        self._page.say("`notebook` stops computing, as notebooks do. That is seen, too:")
+        self._screen.say("`notebook` stops computing, as notebooks do. That is measured, too:")
         times: dict[str, float] = {}
 
         def look() -> bool:
             times.update({g["name"]: g["idle_seconds"] or 0.0 for g in self._stage.listing("ps")["grants"]})
             return times.get("notebook", 0.0) >= IDLE
 
-        until(look, "the notebook is seen as idle", pause=0.3)
+        until(look, "the notebook is reported as idle", pause=0.3)
         self._stage.show("ps")
         others = max(times.get("chat", 99.0), times.get("vision", 99.0))
         same = notebook.ask("look")["steps"] == rested
@@ -245,7 +245,7 @@ class Story:
         )
 
     def _end(self) -> Iterable[Check]:
-        self._page.say("All end, and give back what they held.")
+        self._screen.say("All exit and free what they held.")
         codes = {name: self._cast[name].end() for name in ("chat", "vision", "notebook")}
         self._stage.show("ps")
         self._stage.show("gpus")
@@ -255,13 +255,13 @@ class Story:
         slots = len(os.listdir(self._stage.home.slots))
         yield Check(
             "the end",
-            "all end with 0, the greedy one too",
+            "all exit with 0, the greedy one too",
             ", ".join(f"{name} {code}" for name, code in codes.items()),
             set(codes.values()) == {0},
         )
         yield Check(
             "",
-            "the cards are as free as before",
+            "the GPUs are as free as before",
             f"{used} bytes held, {granted} charged, {slots} slots",
             used == granted == slots == 0,
         )
@@ -272,9 +272,9 @@ class Story:
         return actor
 
     def _take(self, actor: Actor, parts: int) -> str:
-        """What CUDA said."""
+        """Asks the command to allocate more and returns CUDA's result."""
         said: str = actor.ask(f"take {self._size(parts)}")["said"]
-        self._page.heard(f"{actor.name}: cuMemAlloc({self._size(parts)}) -> {said}")
+        self._screen.heard(f"{actor.name}: cuMemAlloc({self._size(parts)}) -> {said}")
         return said
 
     def _card(self, uuid: str) -> StandInCard:
@@ -286,14 +286,14 @@ class Story:
 
 
 def _pair(cards: Iterable[StandInCard]) -> tuple[StandInCard, StandInCard]:
-    """Two equal cards that are large enough for everybody."""
+    """Finds two GPUs of the same size that are large enough for the demo."""
     seen: dict[int, StandInCard] = {}
     for card in cards:
         if card.capacity >= SMALLEST and card.capacity in seen:
             return seen[card.capacity], card
         seen[card.capacity] = card
     raise BadInput(
-        f"the story needs two equal cards of {format_bytes(SMALLEST)} or more, such as --simulate {SPEC}"
+        f"the demo needs two equal GPUs of {format_bytes(SMALLEST)} or more, such as --simulate {SPEC}"
     )
 
 

@@ -1,9 +1,9 @@
-"""A program that uses a card as any CUDA program does, told by its input what to do next.
+"""Uses a GPU as any CUDA program does, controlled by its stdin.
 
-    worker.py 3Gi              hold so much of the card, and compute until told otherwise
+    worker.py 3Gi              allocate this much GPU memory and compute
 
-A line of input is a command, the answer is a line of JSON: `take 4Gi` asks for more memory, `rest` stops
-computing, `look` only answers, `end` ends it. It needs the driver's library and the standard library alone.
+A line of input is a command, the answer is a line of JSON: `take 4Gi` allocates more memory, `rest` stops
+computing, `look` only answers, `end` exits. It needs only the driver's library and the standard library.
 """
 
 import ctypes
@@ -20,8 +20,8 @@ PAGE = 4096
 UNITS = {"Mi": 1 << 20, "Gi": 1 << 30}
 
 
-class Card:
-    """The first card that this program may see."""
+class VisibleGpu:
+    """The first GPU that this program sees."""
 
     def __init__(self, amount: int) -> None:
         self._cuda = ctypes.CDLL("libcuda.so.1")
@@ -35,22 +35,22 @@ class Card:
         self._need("cuMemAlloc_v2", byref(self._memory), c_size_t(amount))
 
     def take(self, amount: int) -> str:
-        """What CUDA says to a request for more."""
+        """Allocates more memory and returns CUDA's result."""
         more = c_ulonglong()
         return self._name(self._cuda.cuMemAlloc_v2(byref(more), c_size_t(amount)))
 
     def step(self) -> None:
-        """Launch, wait, and see that what was written to the card can be read from it."""
+        """Launches a kernel, waits, and checks that what was written to GPU memory can be read from it."""
         self._need("cuLaunchKernel", self._kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None)
         self._need("cuCtxSynchronize")
         sent, back = ctypes.create_string_buffer(os.urandom(PAGE), PAGE), ctypes.create_string_buffer(PAGE)
         self._need("cuMemcpyHtoD_v2", self._memory, sent, c_size_t(PAGE))
         self._need("cuMemcpyDtoH_v2", back, self._memory, c_size_t(PAGE))
         if back.raw != sent.raw:
-            raise SystemExit("the card's memory does not hold what was written to it")
+            raise SystemExit("GPU memory does not hold what was written to it")
 
     def sees(self) -> int:
-        """How large the card is, as it looks from here."""
+        """Returns the GPU's total memory as CUDA reports it to this process."""
         free, total = c_size_t(), c_size_t()
         self._need("cuMemGetInfo_v2", byref(free), byref(total))
         return total.value
@@ -71,7 +71,7 @@ def size(text: str) -> int:
 
 
 def main() -> None:
-    card = Card(size(sys.argv[1]))
+    card = VisibleGpu(size(sys.argv[1]))
     working, steps, said = True, 0, None
     while True:
         print(json.dumps({"pid": os.getpid(), "steps": steps, "sees": card.sees(), "said": said}), flush=True)
@@ -82,7 +82,7 @@ def main() -> None:
         word, _, rest = sys.stdin.readline().strip().partition(" ")
         said = card.take(size(rest)) if word == "take" else None
         working = working and word != "rest"
-        if word in ("end", ""):  # an empty line is the end of the input: whoever told the story is gone
+        if word in ("end", ""):  # an empty line is the end of stdin: the demo has exited
             return
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The least and the most that a number may be."""
+    """Bounds a number: `least` and `most` are both allowed."""
 
     least: int
     most: int

@@ -36,8 +36,8 @@ def load_settings(
 ) -> S:
     """Loads the settings of a process. Raises BadInput that names every wrong field.
 
-    With `unknown`, a whole section that this process does not know is reported to it and left to others: one
-    file serves processes with different parts, and of different versions during an upgrade. A name that is
+    With `unknown`, a whole section that this process does not know is reported to it and ignored: one file
+    serves processes with different parts, and of different versions during an upgrade. A name that is
     nearly that of a known section is still a mistake.
     """
     try:
@@ -190,7 +190,7 @@ _READ: dict[Any, Callable[[Any, str], Any]] = {bool: _bool, int: _int, str: _str
 
 
 def _field(path: tuple[str, ...], value: object) -> str:
-    """The field's name where it was written: in the file or in the environment."""
+    """Names the field as it was written: in the file or in the environment."""
     return PREFIX + "__".join(path).upper() if isinstance(value, _EnvText) else ".".join(path)
 
 
