@@ -64,7 +64,7 @@ def test_all_is_well_and_a_limit_that_was_changed_on_the_node_is_found(
     found = json.loads(commands.run("doctor", "--cluster", "-o", "json").stdout)["findings"]
     assert [each["kind"] for each in found] == ["limit-differs"]
     assert "was granted 2Gi" in found[0]["found"]
-    assert "is limited to 3Gi" in found[0]["found"]
+    assert "its limit is 3Gi" in found[0]["found"]
     slots.set_limits(slot / "folder", {share["uuid"]: 2 * 2**30})
     assert commands.run("doctor", "--cluster").returncode == 0
 
