@@ -107,6 +107,9 @@ class Api:
         fresh: http.client.HTTPResponse = self._local.connection.getresponse()
         return fresh
 
+    def __del__(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """This thread's connection."""
         connection = getattr(self._local, "connection", None)

@@ -96,13 +96,18 @@ def _editable(name: str) -> dict[str, Path]:
     return {f"{SITE}/{name}": Path(folders[0])}
 
 
+def _is_elf(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(4) == b"\x7fELF"
+
+
 def _shared_libraries(sources: Iterable[Path]) -> dict[str, Path]:
     """What `ldd` says that the binaries among the sources load, the loader included."""
     binaries = [
         file
         for source in sources
         for file in (source.rglob("*.so*") if source.is_dir() else [source])
-        if file.is_file() and file.open("rb").read(4) == b"\x7fELF"
+        if file.is_file() and _is_elf(file)
     ]
     said = subprocess.run(["ldd", *map(str, binaries)], check=False, capture_output=True, text=True).stdout
     paths = set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", said, re.MULTILINE))
