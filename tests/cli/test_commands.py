@@ -48,7 +48,7 @@ def cotenant(tmp_path):
         (["--gpu-memory", "1Gi", "--gpu-compute", "0", "--", "true"], "1 to 100"),
         (["--gpu-memory", "1Gi", "--placement", "best", "--", "true"], "'frag', 'binpack', 'spread'"),
         (["--gpu-memory", "1Gi", "--enforce", "no", "--", "true"], "'observe', 'warn', 'enforce'"),
-        (["--gpu-memory", "1Gi", "--name", "a b", "--", "true"], "not a name"),
+        (["--gpu-memory", "1Gi", "--name", "a b", "--", "true"], "is not valid"),
         (["--gpu-memory", "1Gi", "--wait-timeout", "10", "--", "true"], "did you mean 10s"),
         (["--gpu-memory", "1Gi", "--no-wait", "--wait-timeout", "1s", "--", "true"], "exclude each other"),
         (["--gpu-memory", "1Gi"], "no command"),
