@@ -9,7 +9,7 @@ import pytest
 from cotenant.core.errors import CotenantError
 from cotenant.kube.parts.leadership import SHORTEST_WITHDRAWAL, Leadership
 from cotenant.kube.parts.part import Part, Term
-from cotenant.kube.parts.running import Failures
+from cotenant.kube.parts.running import Failures, PartFailed, supervise
 from cotenant.observe.exposition import Registry
 
 pytestmark = pytest.mark.asyncio
@@ -125,10 +125,10 @@ async def test_nothing_is_served_until_all_have_begun_and_the_reason_is_said():
         assert said == ["ledger begins 1", "line begins 1", "line runs"]
 
 
-@pytest.mark.parametrize("when", ["begin", "run"])
-async def test_a_part_that_fails_gives_leadership_up_and_is_named(when):
+@pytest.mark.parametrize(("when", "leader"), [("begin", True), ("begin", False), ("run", True)])
+async def test_a_part_that_fails_gives_leadership_up_and_is_named(when, leader):
     said = []
-    bad, good = Told("bad", said, leader=True), Told("good", said, leader=True)
+    bad, good = Told("bad", said, leader=leader), Told("good", said, leader=True)
     error = RuntimeError("broken")
     if when == "begin":
         bad.fails = error
@@ -139,14 +139,15 @@ async def test_a_part_that_fails_gives_leadership_up_and_is_named(when):
         await settle()
         (pause,) = election.withdrawn
         assert pause >= SHORTEST_WITHDRAWAL
-        assert "RuntimeError('broken')" in it.failures.why["bad"]
-        assert "good" not in it.failures.why
+        assert "RuntimeError('broken')" in it.failures.in_term["bad"]
+        assert "good" not in it.failures.in_term
+        assert it.failures.why == {}, "the process goes on"
         assert when == "begin" or "good stops" in said
         bad.fails = bad.ends = None
         election.give()
         await settle()
         assert it.not_serving() is None
-        assert it.failures.why == {}, "a term that runs clears what failed before"
+        assert it.failures.in_term == {}, "a term that runs clears what failed before"
 
 
 async def test_a_term_that_ends_while_it_begins_begins_nothing_more():
@@ -162,3 +163,37 @@ async def test_a_term_that_ends_while_it_begins_begins_nothing_more():
         await asyncio.sleep(0.3)
         assert said == []
         assert it.waiting() is None
+
+
+async def test_parts_of_the_last_term_that_do_not_stop_are_reported():
+    said, hold = [], asyncio.Event()
+    slow = Told("slow", said, leader=True)
+
+    async def run():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await hold.wait()
+
+    slow.run = run
+    async with leadership(slow) as (election, it):
+        election.give()
+        await settle()
+        election.take()
+        await settle()
+        election.give()
+        await settle()
+        assert it.waiting() == "leadership: the parts of the last term have not stopped yet"
+        hold.set()
+        await settle()
+        assert it.not_serving() is None
+
+
+async def test_a_part_that_is_cancelled_by_what_it_awaits_has_failed():
+    async def cancelled():
+        raise asyncio.CancelledError
+
+    noted = []
+    with pytest.raises(PartFailed, match="part odd was cancelled by something that it awaited"):
+        await supervise("odd", cancelled(), noted.append)
+    assert [failure.part for failure in noted] == ["odd"]

@@ -12,7 +12,9 @@ from kube.apiserver import unused_ports
 from kube.server.example import Example, ExampleSettings
 
 from cotenant.core.errors import CotenantError
+from cotenant.kube.api.errors import Forbidden
 from cotenant.kube.api.resources import PODS
+from cotenant.kube.api.watcher import Watcher
 from cotenant.kube.parts.part import Part
 from cotenant.kube.parts.running import PartFailed
 from cotenant.kube.parts.settings import settings_type
@@ -155,3 +157,20 @@ async def test_a_term_that_cannot_begin_is_visible_with_its_reason(start):
     ]
     assert float(pending[0].split()[1]) > 0
     assert "cotenant_leader 0.0" in metrics
+
+
+async def test_a_server_that_cannot_list_pods_still_serves_the_webhook(start, monkeypatch):
+
+    listed = Watcher._list
+
+    async def refused(self):
+        if self.resource.plural == "pods":
+            raise Forbidden("list pods: not allowed")
+        await listed(self)
+
+    monkeypatch.setattr(Watcher, "_list", refused)
+    asked = await start()
+    status, ready = await asked.until("/readyz", "[-]ledger: pods: list pods: not allowed")
+    assert status == 200, ready
+    _, ready = await asked.until("/readyz", "[-]term ")
+    assert "ledger: pods: list pods: not allowed" in ready

@@ -133,7 +133,7 @@ class Agent:
                             *((f"watch of {each.resource.plural}", each.run()) for each in self._informers),
                             *((part.name, part.run()) for part in self.parts),
                         ],
-                        self._failures,
+                        self._failures.note,
                     )
                 except PartFailed:
                     await asyncio.sleep(LINGER)

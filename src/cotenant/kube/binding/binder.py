@@ -102,6 +102,10 @@ class Binder:
             if uid not in self._doubts:
                 self.feed.under_way.discard(uid)
 
+    def in_doubt(self) -> bool:
+        """Whether a Binding was sent of which it is not known whether it was carried out."""
+        return bool(self._doubts)
+
     async def _bind(self, target: BindTarget) -> None:
         pod = self.feed.pods.get(target.uid)
         for _ in range(TRIES):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from cotenant.core.errors import BadInput
+from cotenant.core.errors import BadInput, CotenantError
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.binding.binder import Binder, BinderLine
@@ -34,6 +34,7 @@ class LedgerPart(Part):
     """Shares the ClusterLedger, its LedgerFeed and the History of demands."""
 
     name = "ledger"
+    counts_for_readiness = False
 
     def __init__(self, context: Context) -> None:
         self._client, self._leading = context.client, context.leading
@@ -54,6 +55,8 @@ class LedgerPart(Part):
         self._feed.forget_unseen(unseen)
         if term.inherited:
             await self._fence(term)
+            if not self._leading.leads(term):
+                raise CotenantError("the lease was lost before all pods were fenced")
         self._learn()
         log.info(
             "term begins", term=term.number, nodes=len(self._nodes.store), charged=len(self._cluster.pods)
@@ -98,7 +101,7 @@ class Binding(Part):
     name = "binding"
 
     def __init__(self, context: Context) -> None:
-        context.share(
+        self._binder = context.share(
             Binder(
                 context.client,
                 context.use(LedgerFeed),
@@ -108,3 +111,6 @@ class Binding(Part):
                 bound=context.use(History).add,
             )
         )
+
+    def in_doubt(self) -> bool:
+        return self._binder.in_doubt()

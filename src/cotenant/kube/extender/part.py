@@ -20,7 +20,7 @@ from cotenant.kube.extender.fast_http import FastHttp
 from cotenant.kube.extender.serving import LARGEST_BODY, Extender, PodBinder
 from cotenant.kube.extender.settings import ExtenderSettings
 from cotenant.kube.logs import get_logger
-from cotenant.kube.parts.part import Context, Part
+from cotenant.kube.parts.part import Context, Part, Term
 from cotenant.kube.request_errors import server_log
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
@@ -28,6 +28,10 @@ log = get_logger(__name__)
 
 KEEP_ALIVE = 150.0
 """Seconds; longer than kube-scheduler keeps an idle connection, so that it never meets one that we close."""
+
+
+REWRITE = 30.0
+"""Seconds after which the leader applies its endpoint again; an unchanged one is not written."""
 
 
 class Scheduler(Part):
@@ -83,20 +87,30 @@ class LeaderEndpoint(Part):
     def __init__(self, context: Context) -> None:
         self._client, self._settings = context.client, context.settings
         self._address = own_address(context.settings, context.environ)
-        self._trouble: str | None = "it is not written yet"
+        self._leading = context.leading
+        self._trouble: str | None = None
+
+    async def begin(self, term: Term) -> None:
+        del term
+        if not ip_address(self._address).is_loopback:
+            self._trouble = "it is not written yet"
 
     async def run(self) -> None:
+        """Writes it at once, and again at an interval: what somebody else wrote does not last."""
         backoff = Backoff(0.2, 5.0, Random())
         while not ip_address(self._address).is_loopback:
+            pause = REWRITE
             try:
+                self._leading.must_lead(self._settings.leader.duration / 2)
                 await publish(self._client, self._settings, self._address)
-            except KubeError as error:
+            except CotenantError as error:
                 self._trouble = str(error)
                 log.warning("endpoint not written", error=str(error))
-                await asyncio.sleep(backoff.next(error.retry_after))
+                pause = backoff.next(error.retry_after if isinstance(error, KubeError) else None)
             else:
-                break
-        self._trouble = None
+                self._trouble = None
+                backoff.reset()
+            await asyncio.sleep(pause)
         await asyncio.Event().wait()
 
     def ready(self) -> str | None:

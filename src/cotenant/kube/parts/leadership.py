@@ -30,6 +30,8 @@ LONGEST_WITHDRAWAL = 300.0
 """Seconds without competing for the lease after a leader's part failed: longer than a lease lasts, so that
 another server leads if there is one.
 """
+CALM = 600.0
+"""Seconds. A failure after so long a term is a new one: its pause is the shortest again."""
 
 
 @dataclass
@@ -67,7 +69,11 @@ class Leadership:
 
     def waiting(self) -> str | None:
         """Says which part keeps the term from beginning, and why; None where there is no such term."""
-        if self.term is None or self._begun or not self.leads(self.term):
+        if not self.election.leading():
+            return None
+        if self.term is None or not self.leads(self.term):
+            return "leadership: the parts of the last term have not stopped yet"
+        if self._begun:
             return None
         part = self._beginning
         if part is None:
@@ -93,6 +99,8 @@ class Leadership:
             try:
                 await self._hold(term)
             except PartFailed as failure:
+                if self._begun and self.clock() - self._since > CALM:
+                    backoff.reset()
                 pause = max(SHORTEST_WITHDRAWAL, backoff.next())
                 self.election.withdraw(pause)
                 log.error(  # noqa: TRY400 - the part's own failure is logged already
@@ -121,11 +129,11 @@ class Leadership:
             await self._begin(part, term)
         self._begun = True
         self.begun(term)
+        self.failures.in_term.clear()
         leaders = [part for part in self.parts if part.leader_only]
-        for part in leaders:
-            self.failures.clear(part.name)
         await run_all(
-            [("leadership", _for_ever()), *((part.name, part.run()) for part in leaders)], self.failures
+            [("leadership", _for_ever()), *((part.name, part.run()) for part in leaders)],
+            self.failures.note_in_term,
         )
 
     async def _begin(self, part: Part, term: Term) -> None:
@@ -141,7 +149,7 @@ class Leadership:
             except Exception as error:
                 log.exception("term cannot begin", term=term.number, part=part.name)
                 failure = PartFailed(part.name, f"failed to begin term {term.number}: {error!r}")
-                self.failures.note(failure)
+                self.failures.note_in_term(failure)
                 raise failure from error
             else:
                 return

@@ -96,6 +96,9 @@ class Part:
     leader_only: ClassVar[bool] = False
     """Whether `run` works only while this server leads: it is started when a term has begun, and cancelled
     when the term is over."""
+    counts_for_readiness: ClassVar[bool] = True
+    """Whether the process is unready while the part is. A server's readiness decides whether the API server
+    reaches the webhook, so a part that only the leader's answers need must not count."""
     section: ClassVar[tuple[str, type[Any]] | None] = None
     """The section of the settings that the part brings: its name in the file, and a frozen dataclass."""
 
@@ -114,6 +117,12 @@ class Part:
     async def run(self) -> None:
         """Works until it is cancelled. A part that returns or raises has failed."""
         await asyncio.Event().wait()
+
+    def in_doubt(self) -> bool:
+        """Whether writes that the part sent as leader may still arrive after it has stopped. If so, the lease
+        is not released: the next leader then fences them.
+        """
+        return False
 
     def ready(self) -> str | None:
         """Says in words what the part still waits for; None if it is ready."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,9 @@ class Failures:
 
     registry: Registry
     why: dict[str, str] = field(default_factory=dict)
+    """Parts whose end ends the process."""
+    in_term: dict[str, str] = field(default_factory=dict)
+    """Parts whose failure ended the last term; the process goes on."""
 
     def __post_init__(self) -> None:
         self._failures = counter(Metric.PART_FAILURES, self.registry)
@@ -45,20 +48,30 @@ class Failures:
 
     def reason(self, part: Part) -> str | None:
         """Says why a part is not ready."""
-        return self.why.get(part.name) or part.ready()
+        return self.why.get(part.name) or self.in_term.get(part.name) or part.ready()
 
     def note(self, failure: PartFailed) -> None:
         self.why[failure.part] = failure.why
         self._failures.labels(failure.part).inc()
 
-    def clear(self, name: str) -> None:
-        self.why.pop(name, None)
+    def note_in_term(self, failure: PartFailed) -> None:
+        self.in_term[failure.part] = failure.why
+        self._failures.labels(failure.part).inc()
 
 
-async def supervise(name: str, work: Coroutine[Any, Any, None], failures: Failures) -> None:
+Note = Callable[[PartFailed], None]
+
+
+async def supervise(name: str, work: Coroutine[Any, Any, None], note: Note) -> None:
     """Runs a part's work, which has no end of its own: raises PartFailed when it returns or raises."""
     try:
         await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        failure = PartFailed(name, "was cancelled by something that it awaited")
+        log.exception("part failed", part=name)
     except Exception as error:
         cause = _first(error)
         if isinstance(cause, CotenantError):
@@ -71,7 +84,7 @@ async def supervise(name: str, work: Coroutine[Any, Any, None], failures: Failur
     else:
         failure = PartFailed(name, "ended")
         log.error("part ended", part=name)
-    failures.note(failure)
+    note(failure)
     raise failure
 
 
@@ -82,11 +95,11 @@ def _first(error: BaseException) -> BaseException:
     return error
 
 
-async def run_all(work: Iterable[tuple[str, Coroutine[Any, Any, None]]], failures: Failures) -> None:
+async def run_all(work: Iterable[tuple[str, Coroutine[Any, Any, None]]], note: Note) -> None:
     """Runs parts side by side until one of them fails; PartFailed says which."""
     try:
         async with asyncio.TaskGroup() as tasks:
             for name, each in work:
-                tasks.create_task(supervise(name, each, failures), name=name)
+                tasks.create_task(supervise(name, each, note), name=name)
     except* PartFailed as group:
         raise _first(group) from None

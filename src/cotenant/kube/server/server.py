@@ -70,35 +70,41 @@ class Server:
                         ("leadership", self.leadership.run()),
                         ("listener", self._listen(stop)),
                     ],
-                    self._failures,
+                    self._failures.note,
                 )
             except PartFailed:
+                self._keep_lease_if_in_doubt()
                 await _ended(election)
                 if self._listens:
                     await asyncio.sleep(LINGER)
                 raise
             finally:
+                self._keep_lease_if_in_doubt()
                 await _ended(election)
+
+    def _keep_lease_if_in_doubt(self) -> None:
+        if any(part.in_doubt() for part in self.parts):
+            self.election.withdraw(self._settings.leader.duration)
 
     def ready(self) -> dict[str, str | None]:
         """Says of each part that works on every server why it is not ready, if it is not."""
-        always = {part.name: self._failures.reason(part) for part in self.parts if not part.leader_only}
-        leaders = {part.name for part in self.parts if part.leader_only}
-        return always | {name: why for name, why in self._failures.why.items() if name not in leaders}
+        counting = [part for part in self.parts if part.counts_for_readiness and not part.leader_only]
+        return {part.name: part.ready() for part in counting} | self._failures.why
 
     def leader_ready(self) -> dict[str, str | None]:
         """Says the same of the leader's parts, and of a term that cannot begin. It does not count for the
         readiness of the webhook, which needs no leader.
         """
         serves = self.leadership.not_serving() is None
-        leaders = [part for part in self.parts if part.leader_only]
-        known = {part.name: self._failures.reason(part) for part in leaders} if serves else {}
-        failed = {
-            part.name: self._failures.why[part.name] for part in leaders if part.name in self._failures.why
-        }
-        waiting, term = self.leadership.waiting(), self.leadership.term
-        pending = {f"term {term.number}": waiting} if waiting is not None and term is not None else {}
-        return known | failed | pending
+        shown = [
+            part
+            for part in self.parts
+            if (part.leader_only and serves) or not (part.leader_only or part.counts_for_readiness)
+        ]
+        known = {part.name: part.ready() for part in shown}
+        waiting = self.leadership.waiting()
+        pending = {f"term {self.election.term}": waiting} if waiting is not None else {}
+        return known | self._failures.in_term | pending
 
     async def _listen(self, stop: AsyncExitStack) -> None:
         certificates = self.context.use(CertificateKeeper)
