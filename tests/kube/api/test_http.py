@@ -3,6 +3,7 @@ that they should not use.
 """
 
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
 
 import pytest
@@ -258,6 +259,64 @@ async def test_a_retired_transport_completes_what_is_under_way_and_keeps_nothing
         assert await call == (200, b"hello")
         await asyncio.sleep(0.1)
         assert peer.ended == 1
+
+
+async def test_a_retired_transport_also_sends_what_waits_for_a_connection(transport_to):
+    peer = Peer(b"", HELLO, pause=0.05)
+    async with transport_to(peer, max_connections=1) as transport:
+        calls = [asyncio.create_task(exchange(transport)) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        transport.retire()
+        assert await asyncio.gather(*calls) == [(200, b"hello")] * 3
+        await asyncio.sleep(0.1)
+        assert peer.ended == peer.connections
+
+
+async def test_a_retired_transport_closes_although_a_request_gave_up_waiting(transport_to):
+    peer = Peer(HELLO)
+    async with transport_to(peer, max_connections=1) as transport:
+        held = await transport.send(REQUEST, soon())
+        with pytest.raises(TimeoutError):
+            await transport.send(REQUEST, soon(0.05))
+        transport.retire()
+        held.release()
+        await asyncio.sleep(0.1)
+        assert peer.ended == 1
+
+
+@pytest.mark.parametrize("transport_to", [PROXIED], indirect=True)
+async def test_a_request_that_waits_while_the_transport_closes_was_surely_not_sent(transport_to):
+    """An OSError says so. Callers handle it, but not the RuntimeError that aiohttp raises."""
+    async with transport_to(Peer(HELLO), max_connections=1) as transport:
+        held = await transport.send(REQUEST, soon())
+        waits = asyncio.create_task(transport.send(REQUEST, soon()))
+        await asyncio.sleep(0.02)
+        await transport.close()
+        held.release()
+        with pytest.raises(OSError, match="the client was closed"):
+            await waits
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_a_request_whose_pooled_connection_breaks_is_not_sent_again(transport_to, method):
+    """The server may have carried it out: a second DELETE could remove an object that was created since."""
+    seen = []
+
+    async def answer_once(reader, writer):
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            for answer in (HELLO, b""):
+                seen.append((await reader.readuntil(b"\r\n\r\n")).split()[0].decode())
+                writer.write(answer)
+        writer.close()
+
+    peer = Peer()
+    peer.handle = answer_once
+    async with transport_to(peer) as transport:
+        assert await exchange(transport) == (200, b"hello")
+        with pytest.raises(BrokenExchange):
+            await transport.send(Request(method, "/", ()), soon())
+        await asyncio.sleep(0.05)
+        assert seen == ["GET", method]
 
 
 async def test_nobody_there_is_an_error_before_anything_is_sent(transport_to):

@@ -111,9 +111,13 @@ class ProxiedTransport:
         """
         if asyncio.get_running_loop().time() >= deadline:
             raise TimeoutError
-        async with asyncio.timeout_at(deadline):
-            await self._free.acquire()
-        self._exchanges += 1
+        self._exchanges += 1  # also while it waits: a retired transport must not close before its turn
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._free.acquire()
+        except BaseException:
+            self._uncount()
+            raise
         try:
             return ProxiedResponse(self, await self._exchange(request, deadline))
         except BaseException:
@@ -121,6 +125,10 @@ class ProxiedTransport:
             raise
 
     async def _exchange(self, request: Request, deadline: float) -> aiohttp.ClientResponse:
+        session = self._open()
+        if session.closed:
+            # aiohttp would raise RuntimeError, which no caller expects.
+            raise OSError(None, "the client was closed")
         progress = SimpleNamespace(connected=False)
         headers = list(request.headers)
         if self._context is None and self._proxy_headers is not None:
@@ -129,7 +137,7 @@ class ProxiedTransport:
             headers.append(("Content-Type", request.content_type))
         try:
             async with asyncio.timeout_at(deadline):
-                return await self._open().request(
+                return await session.request(
                     request.method,
                     URL(self._origin + request.target, encoded=True),
                     headers=headers,
@@ -158,16 +166,23 @@ class ProxiedTransport:
                 auto_decompress=False,
                 trace_configs=[trace],
             )
+            # Otherwise aiohttp sends GET, PUT and DELETE again if a pooled connection breaks, even after the
+            # server has received them. Our client decides what is sent again. `test_http.py` fails if this
+            # has no effect.
+            self._session._retry_connection = False  # noqa: SLF001
         return self._session
 
     def finish(self) -> None:
         """Ends one exchange."""
         self._free.release()
+        self._uncount()
+
+    def _uncount(self) -> None:
         self._exchanges -= 1
         self._close_if_unused()
 
     def retire(self) -> None:
-        """Closes all connections as soon as no exchange is under way."""
+        """Closes all connections as soon as no request is under way or waits for a connection."""
         self._retired = True
         self._close_if_unused()
 
@@ -176,7 +191,7 @@ class ProxiedTransport:
             self._closing = asyncio.get_running_loop().create_task(self._session.close())
 
     async def close(self) -> None:
-        """Closes all connections; exchanges under way break."""
+        """Closes all connections; exchanges under way break, and requests that wait are not sent."""
         self._retired = True
         if self._session is not None:
             await self._session.close()
