@@ -20,9 +20,18 @@ def test_the_default_is_the_strictest():
     assert MODES[-1] == DEFAULT_MODE
 
 
-@pytest.mark.parametrize("text", ["warn", " warn ", "warn\n"])
-def test_a_mode_is_read_with_blanks_around_it(text):
-    assert parse_mode(text, "--enforce") == "warn"
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_is_read_as_it_is_written(mode):
+    assert parse_mode(mode, "--enforce") == mode
+
+
+@pytest.mark.parametrize("text", [" observe", "observe ", "observe\n", "\tobserve", "\u00a0observe"])
+def test_a_mode_with_white_space_is_refused_since_the_policy_compares_the_exact_text(text):
+    """The policy `cotenant-modes` lets any text pass that is not a mode. If one were read as a mode here, a pod
+    could weaken what its namespace enforces.
+    """
+    with pytest.raises(BadInput, match="is not one of observe, warn, enforce"):
+        parse_mode(text, "annotation cotenant.dev/enforce")
 
 
 @pytest.mark.parametrize("text", ["", "Warn", "warning", "en\u200bforce", "x" * 10_000])

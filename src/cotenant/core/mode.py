@@ -18,8 +18,12 @@ DEFAULT_MODE: Mode = "enforce"
 
 
 def parse_mode(text: str, field: str) -> Mode:
-    """Reads a mode that a person wrote. `field` begins the message if it is not one."""
+    """Reads a mode, which must be written exactly as in MODES. `field` begins the message if it is not one.
+
+    White space is not removed: the policy `cotenant-modes` compares the text as it is. If ` observe` were a
+    mode here, it would pass that policy and weaken what a namespace enforces.
+    """
     for mode in MODES:
-        if text.strip() == mode:
+        if text == mode:
             return mode
     raise BadInput(f"{field}: {text[:40]!a} is not one of {', '.join(MODES)}")
