@@ -134,7 +134,7 @@ class World:
         )
         self.feed = LedgerFeed(self.api.pods, self.api.nodes, self.cluster)
         self.api.pods.subscribe(self._on_pod)
-        self.api.nodes.subscribe(lambda _: self.line.moved())
+        self.api.nodes.subscribe(self.line.on_node)
         self.binder = Binder(
             self.api,  # type: ignore[arg-type]
             self.feed,

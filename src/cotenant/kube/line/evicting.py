@@ -38,8 +38,8 @@ LOOK = 15.0
 AGAIN = 5.0
 """Seconds after which another opening is searched, or an eviction that had no effect is sent again."""
 FRESH = 30.0
-"""Seconds for which a refusal shows on which nodes a pod may be placed. Before anybody is evicted by older
-knowledge, kube-scheduler is made to ask again.
+"""Seconds for which kube-scheduler's question shows on which nodes a pod may be placed. Before anybody is
+evicted by older knowledge or by a guess, kube-scheduler is made to ask again.
 """
 LEFT = 30.0
 """Seconds that kube-scheduler has to evict the victims that our extender named."""
@@ -190,7 +190,7 @@ class Preempting:
         place = self.line.place(uid)
         if place is None or not self._may(place):
             return
-        if place.waiting.eligible is None or self.clock() - place.refused > FRESH:
+        if self.clock() - place.asked > FRESH:
             await self.line.retry(uid)
             return
         behind = self.line.behind(place.pod)

@@ -29,6 +29,7 @@ from cotenant.kube.line.membership import is_in_line, is_kept_by_others, rows_th
 from cotenant.kube.line.settings import LineSettings
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of
+from cotenant.kube.pods.eligibility import takes_pods
 from cotenant.kube.pods.unschedulable import created_at, may_be_bound, unschedulable_message
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import Eligible, only, rows_of
@@ -59,7 +60,11 @@ class Place:
     pod: Pod
     waiting: WaitingPod
     refused: float = float("-inf")
-    """By the clock, when our extender refused it last; minus infinity if kube-scheduler has not asked us."""
+    """By the clock, when our extender or a bind found no room for it last; minus infinity if neither did."""
+    asked: float = float("-inf")
+    """By the clock, when kube-scheduler last named the nodes that it may go to. Minus infinity: it has not,
+    and `waiting.eligible` is a guess, the nodes that take pods.
+    """
     retries: int = 0
     """Retries since then."""
     retried: float = float("-inf")
@@ -71,6 +76,11 @@ class Place:
     def stays_away(self) -> bool:
         """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it."""
         return self.retries > 1
+
+    @property
+    def is_guessed(self) -> bool:
+        """Reports whether kube-scheduler has not named the nodes that it may go to."""
+        return self.asked == float("-inf")
 
 
 @dataclass
@@ -99,6 +109,8 @@ class LineKeeper:
     _served: float = field(default=float("-inf"), init=False)
     _open: tuple[float, Eligible] = field(default=(float("-inf"), None), init=False, repr=False)
     """Until when, and which nodes take pods."""
+    _nodes_changed: bool = field(default=False, init=False)
+    """A node has begun or ceased to take pods since the guesses were renewed."""
 
     def __post_init__(self) -> None:
         self._gained = RecentRoom(self.cluster, LINGER)
@@ -107,19 +119,25 @@ class LineKeeper:
         return len(self._places)
 
     def add(self, pod: Pod, demands: tuple[Demand, ...], rows: Rows | None = None) -> None:
-        """Puts a pod in line that was refused on these nodes. On other nodes it may not be placed."""
+        """Puts a pod in line that was refused on these nodes. On other nodes it may not be placed. Without
+        `rows` (a bind found no room) what is known of its nodes stays, and is no newer than before.
+        """
         uid = pod.metadata.uid
         known = self.pods.get(uid)
         if known is not None and not may_be_bound(known):
             return  # the scheduler that asks has not seen the change yet
         now, place = self.clock(), self._places.get(uid)
-        since, eligible, retried, left = now, only(self.cluster, rows), float("-inf"), float("-inf")
-        if place is not None:
-            since, left = place.waiting.since, place.left
-            if rows is None:
-                eligible, retried = place.waiting.eligible, place.retried
+        since = now if place is None else place.waiting.since
+        left = float("-inf") if place is None else place.left
+        asked = retried = float("-inf")
+        if rows is not None:
+            eligible, asked = only(self.cluster, rows), now
+        elif place is not None:
+            eligible, asked, retried = place.waiting.eligible, place.asked, place.retried
+        else:
+            eligible = self._open_rows()
         member = waiting(pod, demands, since, eligible, self.wall())
-        self._set(Place(known or pod, member, now, retried=retried, left=left))
+        self._set(Place(known or pod, member, now, asked, retried=retried, left=left))
 
     def _set(self, place: Place) -> None:
         self._places[place.waiting.uid] = place
@@ -204,6 +222,13 @@ class LineKeeper:
             self._put(pod)
         self.moved()
 
+    def on_node(self, change: Change[Node]) -> None:
+        """Follows a change of a node: it may bring room, and it may begin or cease to take pods."""
+        before, node = change.before, change.object
+        if change.kind == "deleted" or before is None or takes_pods(before) != takes_pods(node):
+            self._nodes_changed = True
+        self.moved()
+
     def refill(self) -> None:
         """Fills the line at the beginning of a term, by what the API server shows."""
         self._places.clear()
@@ -242,6 +267,8 @@ class LineKeeper:
         if sweep:
             self._swept = now
             self._forget_unseen(now)
+        if sweep or self._nodes_changed:
+            self._renew_guesses(now)
         line = [place.waiting for place in self._places.values() if not place.stays_away]
         rows = None if sweep else gained
         served = serve(self.cluster, line, now, self.settings.patience, rows, self.pressing)
@@ -341,6 +368,16 @@ class LineKeeper:
             # A pod that stays away does so, whatever its author writes, until kube-scheduler asks about it.
             place.waiting = replace(place.waiting, demands=demands)
             self._explain(pod.metadata.uid)
+
+    def _renew_guesses(self, now: float) -> None:
+        """Lets pods that kube-scheduler has not asked about go to the nodes that take pods now. A node that
+        was cordoned or not Ready when such a pod entered the line would be closed to it for ever otherwise.
+        """
+        self._nodes_changed = self._nodes_changed and now < self._open[0]  # else worked out anew just below
+        rows = self._open_rows()
+        for place in self._places.values():
+            if place.is_guessed and place.waiting.eligible is not rows:
+                place.waiting = replace(place.waiting, eligible=rows)
 
     def _open_rows(self) -> Eligible:
         """Returns the nodes that take pods, worked out at most once in a TICK: nodes may be thousands."""

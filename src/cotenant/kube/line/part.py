@@ -44,7 +44,7 @@ class Line(Part):
         )
         # Subscribed after the ledger's feed: a change is in the ledger before the line hears of it.
         pods.subscribe(self._keeper.on_pod)
-        nodes.subscribe(lambda _: self._keeper.moved())
+        nodes.subscribe(self._keeper.on_node)
         gauge(Metric.PENDING_PODS, context.registry).set_function(lambda: len(self._keeper))
 
     @classmethod
