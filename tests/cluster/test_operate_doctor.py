@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 import yaml
 from cluster import chart
-from cluster.cotenant.commands import Commands, publish_settings, withdraw_settings
+from cluster.cotenant.commands import Commands, installer, publish_settings, withdraw_settings
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, pod, pods_of, running
@@ -55,7 +55,7 @@ def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installati
     chart.apply(control_plane, policies)
     started: Installation = start_cotenant(servers=1)
     publish_settings(control_plane, {})
-    control_plane.api.create(f"{OWN}/configmaps", scheduler_map(SCHEDULER))
+    installer(control_plane).create(f"{OWN}/configmaps", scheduler_map(SCHEDULER))
     for part in ("server", "scheduler"):
         control_plane.api.create(DEPLOYMENTS, deployment(f"cotenant-{part}"))
     yield started
