@@ -73,7 +73,7 @@ def pod(name: str, size: int, scheduler: str = "cotenant") -> dict[str, Any]:
 class Bench:
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
-        self.access = read([plane.kubeconfig()]).access()
+        self.access = read([plane.kubeconfig()]).access({})
         self.settings = read_settings(Settings, {"namespace": SYSTEM}, {})
         self.random = random.Random(1)
 
