@@ -12,6 +12,7 @@ from cotenant.core.errors import BadInput
 from cotenant.core.units import (
     LARGEST,
     Memory,
+    check_unit,
     format_apart,
     format_bytes,
     parse_bytes,
@@ -126,6 +127,32 @@ def test_a_near_miss_is_answered_with_what_was_probably_meant(text: str, hint: s
     with pytest.raises(BadInput, match="gpu-memory") as error:
         parse_bytes(text, "gpu-memory")
     assert str(error.value).endswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("4", "'4' is 4 bytes, since it has no unit: did you mean 4Gi?"),
+        (" 1 ", "' 1 ' is 1 byte, since it has no unit: did you mean 1Gi?"),
+        ("+24", "did you mean 24Gi?"),
+        ("0080", "did you mean 80Gi or 80Mi?"),
+        ("512", "did you mean 512Gi or 512Mi?"),
+        ("3803", "did you mean 3803Mi?"),
+        ("1048575", "did you mean 1048575Mi?"),
+    ],
+)
+def test_a_small_number_without_a_unit_is_not_meant_as_bytes(text: str, hint: str) -> None:
+    with pytest.raises(BadInput) as error:
+        check_unit(text, "gpu-memory")
+    assert str(error.value).startswith("gpu-memory: ")
+    assert str(error.value).endswith(hint)
+    for meant in hint.partition("did you mean ")[2].rstrip("?").split(" or "):
+        check_unit(meant, "gpu-memory")
+
+
+@pytest.mark.parametrize("text", ["1048576", "4294967296", "4Gi", "1Ki", "50%", "0", "", "x", "9" * 9999])
+def test_a_number_with_a_unit_or_large_enough_for_bytes_is_not_questioned(text: str) -> None:
+    check_unit(text, "gpu-memory")
 
 
 def test_every_suggestion_is_itself_accepted() -> None:

@@ -16,6 +16,9 @@ from cotenant.core.quantity import BINARY, DECIMAL, LONGEST, scale_of, split_num
 LARGEST = 2**63 - 1
 """The largest number of bytes that the ledger's store and a slot can hold."""
 
+SMALLEST_BARE = 2**20
+"""A smaller number without a unit is not a number of bytes of GPU memory: GiB or MiB were meant."""
+
 ACCEPTED = "4Gi, 4096Mi, 4G, 4294967296"
 ACCEPTED_MEMORY = f"{ACCEPTED} or 50% (of a GPU)"
 ACCEPTED_DURATION = "90s, 10m, 1h30m, 500ms"
@@ -79,6 +82,21 @@ def parse_memory(text: str, field: str) -> Memory:
     if not 0 < value <= 100:
         raise BadInput(f"{field}: {_quote(text)} must be above 0% and at most 100% of a GPU")
     return Memory(percent=value)
+
+
+def check_unit(text: str, field: str) -> None:
+    """Refuses a small number without a unit: `4` would be four bytes, and 4Gi is meant. BadInput names what
+    was probably meant. A small amount with a unit, such as `4Ki`, is not refused here.
+    """
+    body = text.strip().removeprefix("+")
+    if not re.fullmatch(r"0*[0-9]{1,7}", body) or not 0 < int(body) < SMALLEST_BARE:
+        return
+    number = int(body)
+    meant = [f"{number}{unit}" for unit, fits in (("Gi", number < 1024), ("Mi", number > 64)) if fits]
+    raise BadInput(
+        f"{field}: {_quote(text)} is {number} byte{'s' if number > 1 else ''}, since it has no unit: "
+        f"did you mean {' or '.join(meant)}?"
+    )
 
 
 def parse_duration(text: str, field: str) -> float:
