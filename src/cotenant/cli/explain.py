@@ -89,3 +89,5 @@ def show_line(view: View) -> None:
         for each in view.line
     ]
     table.show(("LINE", "POD", "WAITED", "REASON", "WHY"), rows)
+    if view.left_out:
+        click.echo(f"and {view.left_out} more in line: cotenant explain POD explains any of them", err=True)

@@ -199,8 +199,10 @@ class View:
     grants: tuple[GrantView, ...] = ()
     line: tuple[WaitingView, ...] = ()
     """The first in line first. Only `explain` asks for it in a cluster: elsewhere it is empty there."""
+    length: int = 0
+    """Of the whole line, where `line` lists a part of it: one namespace, or the first of very many."""
     left_out: int = 0
-    """How many more are in line that `line` does not list: of other namespaces, or too many."""
+    """How many were asked for that `line` does not list, since they are too many."""
 
     @property
     def gpus(self) -> tuple[GpuView, ...]:

@@ -107,7 +107,7 @@ def everybody() -> list[Json]:
 
 
 def explained(at: World) -> list[str]:
-    view = view_line(list(at.api.nodes), list(at.api.pods), Settings(), at.wall())
+    view = view_line(list(at.api.nodes), list(at.api.pods), Settings(), at.wall(), {})
     return [each.uid for each in view.line]
 
 
@@ -153,6 +153,6 @@ def test_a_new_leader_holds_no_cards_of_a_node_that_takes_no_pods():
         await at.line._serve()
         assert at.cluster.holds() == {"uid-big": ("n1", ("GPU-n1-0",))}
         there = [node for node in at.api.nodes if node.metadata.name == "n0"]
-        assert view_line(there, list(at.api.pods), Settings(), at.wall()).served.places == {}
+        assert view_line(there, list(at.api.pods), Settings(), at.wall(), {}).served.places == {}
 
     run(main)

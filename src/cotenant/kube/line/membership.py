@@ -5,8 +5,9 @@ is served. Three things only the server can know, and `explain` does without the
 
 - a pod that our extender has just refused is in the server's line a moment before kube-scheduler has written
   so into the pod's status;
-- once kube-scheduler has asked about a pod, the server knows exactly which nodes it may go to. Before that,
-  after a change of leader, and in `explain`, what counts is which nodes take pods at all;
+- once kube-scheduler has asked about a pod, the server knows exactly which nodes it may go to. Before that
+  and after a change of leader, what counts is which nodes take pods at all. `explain` looks at the pod's node
+  selector, node affinity and tolerations;
 - a pod that was refused by our extender waits since then. For one that waited for CPU or behind a scheduling
   gate before, its status shows an earlier moment.
 """

@@ -1,25 +1,29 @@
 """Why a pod waits and where it runs, in one sentence and a next step."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from kube.operating.clusters import GI, NOW, card_of, node, pod
 
 from cotenant.dialects import names
+from cotenant.kube.api.objects import PodStatus, Terminated
 from cotenant.kube.operating.explain.case import Case
-from cotenant.kube.operating.explain.explaining import explain_pod
+from cotenant.kube.operating.explain.explaining import explain_line, explain_pod
 from cotenant.kube.operating.explain.explanation import Explanation, line_json
 from cotenant.kube.operating.explain.line_view import view_line
-from cotenant.kube.operating.explain.waiting_pod import explain_briefly
 from cotenant.kube.operating.status.snapshot import snapshot
-from cotenant.kube.pods.eligibility import Placement
+from cotenant.kube.pods.eligibility import ANYWHERE, Placement
 from cotenant.kube.settings import Settings
 from cotenant.observe.view import View, WaitingView
 
 REFUSED = "0/1 nodes are available: 1 no room on the GPUs."
 
 
-def explained(asked, nodes=(), others=(), **case) -> Explanation:
-    return explain_pod(Case(asked, NOW.timestamp(), nodes=tuple(nodes), pods=(*others, asked), **case))
+def explained(asked, nodes=(), others=(), placement=ANYWHERE, **case) -> Explanation:
+    placements = {asked.metadata.uid: placement}
+    pods = (*others, asked)
+    return explain_pod(Case(asked, NOW.timestamp(), placements, nodes=tuple(nodes), pods=pods, **case))
 
 
 def test_no_card_is_big_enough_anywhere():
@@ -263,6 +267,55 @@ def test_a_container_that_does_not_start_is_named_with_its_reason():
     assert "container 'main' does not start: CreateContainerError: no slot" in said.sentence
 
 
+def crashed(seconds: float, code: int = 1, reason: str = "Error") -> Terminated:
+    return Terminated(code, reason, NOW - timedelta(seconds=seconds))
+
+
+def with_status(state: dict, restarts: int, **spec):
+    status = {"name": "main", "state": state, "restartCount": restarts}
+    return msgspec.structs.replace(
+        pod("p", GI, on="n1", **spec),
+        status=msgspec.convert({"phase": "Running", "containerStatuses": [status]}, PodStatus),
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "ended", "words"),
+    [
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, crashed(20), "the kubelet waits before it starts it again"),
+        ({"running": {}}, crashed(90, 137, "OOMKilled"), "exit code 137 (OOMKilled)"),
+        (
+            {"terminated": {"exitCode": 2, "finishedAt": NOW.isoformat()}},
+            crashed(60),
+            "has ended and is started again, 7 restarts so far; the last end, 0s ago: exit code 2",
+        ),
+    ],
+    ids=["in back-off", "between two crashes", "just ended"],
+)
+def test_a_pod_whose_container_crashes_again_and_again_does_not_run(state, ended, words):
+    said = explained(with_status(state, 7), [node("n1", [80 * GI])], terminated={"main": ended})
+    assert (said.state, said.reason) == ("crashing", "crash-loop")
+    assert said.sentence.startswith("it holds 1Gi of GPU memory on n1, and container 'main' ")
+    assert words in said.sentence
+    assert said.step == "read why it ended: kubectl logs -n team p -c main --previous"
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "ended", "spec"),
+    [
+        ({"running": {}}, 7, crashed(4000), {}),
+        ({"running": {}}, 1, crashed(20, 0, "Completed"), {}),
+        ({"terminated": {"exitCode": 1}}, 0, crashed(20), {"restartPolicy": "Never"}),
+    ],
+    ids=["crashed long ago", "ended well", "is not restarted"],
+)
+def test_a_pod_that_was_restarted_once_runs(state, restarts, ended, spec):
+    said = explained(
+        with_status(state, restarts, **spec), [node("n1", [80 * GI])], terminated={"main": ended}
+    )
+    assert (said.state, said.reason) == ("running", "")
+
+
 def test_a_pod_on_a_node_that_is_not_ready_or_whose_card_is_gone():
     lost = node("n1", [80 * GI], conditions=[{"type": "Ready", "status": "False"}])
     assert explained(pod("p", GI, on="n1"), [lost]).reason == "not-ready"
@@ -290,13 +343,47 @@ def test_the_whole_line_is_told_by_one_look_with_the_same_words():
     waiting = [pod(f"w{number}", (20 + number) * GI, age=50 - number, waits=REFUSED) for number in range(3)]
     pods = (full, *waiting)
     now = NOW.timestamp()
-    view = view_line(nodes, pods, Settings(), now)
+    view = view_line(nodes, pods, Settings(), now, {})
     cases = [Case(each, now, nodes=nodes, pods=pods) for each in waiting]
-    brief = explain_briefly(cases, view, snapshot(nodes, pods).nodes)
+    brief = explain_line(cases, view, snapshot(nodes, pods).nodes)
     assert [each.place for each in brief] == [1, 2, 3]
     for case, told in zip(cases, brief, strict=True):
         whole = explain_pod(case)
         assert (told.code, told.reason) == (whole.reason, whole.sentence)
+
+
+def test_each_pod_in_line_is_explained_by_where_it_may_go():
+    """A room that one pod may not use is neither promised to it, nor kept from the next."""
+    nodes = (node("full", [80 * GI]), node("free", [80 * GI], labels={"zone": "b"}))
+    kept, tolerant = (
+        pod(name, 20 * GI, age=age, waits=REFUSED) for name, age in (("kept", 50), ("tolerant", 40))
+    )
+    elsewhere = pod("elsewhere", 20 * GI, age=30, waits="0/2 nodes are available: 2 no room on the GPUs.")
+    pods = (pod("a", 70 * GI, on="full"), kept, tolerant, elsewhere)
+    placements = {
+        kept.metadata.uid: msgspec.convert({"nodeSelector": {"kubernetes.io/os": "linux", "zone": "a"}}, Placement),
+        elsewhere.metadata.uid: msgspec.convert({"nodeSelector": {"zone": "b"}}, Placement),
+    }
+    now = NOW.timestamp()
+    view = view_line(nodes, pods, Settings(), now, placements)
+    cases = [Case(each, now, placements, nodes=nodes, pods=pods) for each in (kept, tolerant, elsewhere)]
+    brief = explain_line(cases, view, snapshot(nodes, pods).nodes)
+    assert [each.code for each in brief] == ["not-selected", "being-placed", "being-placed"]
+    for case, told in zip(cases, brief, strict=True):
+        whole = explain_pod(case)
+        assert (told.code, told.reason) == (whole.reason, whole.sentence)
+
+
+def test_a_pod_of_another_scheduler_is_explained_alike_alone_and_in_line():
+    nodes = (node("n1", [80 * GI]),)
+    asked = pod("p", 4 * GI, waits="0/1 nodes are available: 1 Insufficient cotenant.dev/gpu-memory.")
+    asked = msgspec.structs.replace(
+        asked, spec=msgspec.structs.replace(asked.spec, scheduler_name="volcano")
+    )
+    case = Case(asked, NOW.timestamp(), nodes=nodes, pods=(asked,))
+    view = view_line(nodes, (asked,), Settings(), case.now, {})
+    (told,) = explain_line([case], view, snapshot(nodes, (asked,)).nodes)
+    assert (told.code, told.reason) == ("other-scheduler", explain_pod(case).sentence)
 
 
 def test_a_pod_in_line_has_the_gpus_that_are_held_for_it():
@@ -304,9 +391,9 @@ def test_a_pod_in_line_has_the_gpus_that_are_held_for_it():
     first, second = pod("first", 80 * GI, age=300, waits=REFUSED), pod("second", GI, age=20, waits=REFUSED)
     pods = (pod("a", 60 * GI, on="n1"), pod("b", 60 * GI, on="n1", cards=(1,)), first, second)
     now = NOW.timestamp()
-    line = view_line(nodes, pods, Settings(), now)
+    line = view_line(nodes, pods, Settings(), now, {})
     cases = [Case(each, now, nodes=nodes, pods=pods) for each in (first, second)]
-    head, other = explain_briefly(cases, line, snapshot(nodes, pods).nodes)
+    head, other = explain_line(cases, line, snapshot(nodes, pods).nodes)
     assert (str(head), head.place, head.waited_seconds, head.code) == ("team/first", 1, 300, "no-room")
     assert len(head.held) == 1
     assert set(head.held) <= {card_of("n1", 0), card_of("n1", 1)}
@@ -315,7 +402,7 @@ def test_a_pod_in_line_has_the_gpus_that_are_held_for_it():
 
 def test_the_line_s_json_counts_also_the_pods_that_are_not_listed():
     waiting = WaitingView("u", "a", 3, 41.6, "8Gi asked", code="no-room", namespace="team")
-    assert line_json(View((), line=(waiting,), left_out=2)) == [
+    assert line_json(View((), line=(waiting,), length=3, left_out=2)) == [
         {
             "target": "pod team/a",
             "state": "waiting",

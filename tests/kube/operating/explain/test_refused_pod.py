@@ -3,7 +3,7 @@
 import pytest
 
 from cotenant.core.errors import BadInput
-from cotenant.kube.operating.explain.refused_pod import explain_refusal
+from cotenant.kube.operating.explain.refused_pod import Quota, explain_refusal
 from cotenant.kube.operating.explain.workloads import Asked, parse_asked
 
 QUOTA = (
@@ -17,8 +17,11 @@ DOWN = (
 )
 
 
-def told(message):
-    return explain_refusal("deployment team/web", "team", message)
+MEMORY = "requests.cotenant.dev/gpu-memory"
+
+
+def told(message, quotas=None):
+    return explain_refusal("deployment team/web", "team", message, quotas)
 
 
 def test_a_quota_is_told_with_its_figures():
@@ -29,6 +32,29 @@ def test_a_quota_is_told_with_its_figures():
         "16Gi of requests.cotenant.dev/gpu-memory asked, 32Gi of 40Gi in use"
     )
     assert "kubectl edit quota -n team gpu" in said.step
+
+
+def test_a_quota_that_was_changed_since_is_quoted_as_it_is_now():
+    said = told(QUOTA, {"gpu": Quota({MEMORY: "44Gi"}, {MEMORY: "40Gi"})})
+    assert said.reason == "quota"
+    assert "16Gi of requests.cotenant.dev/gpu-memory asked, 40Gi of 44Gi in use" in said.sentence
+    assert said.data["limit"] == {MEMORY: "44Gi"}
+
+
+@pytest.mark.parametrize(
+    ("quotas", "now"),
+    [
+        ({"gpu": Quota({MEMORY: "80Gi"}, {MEMORY: "32Gi"})}, "16Gi of requests.cotenant.dev/gpu-memory asked"),
+        ({"gpu": Quota({"pods": "5"}, {"pods": "5"})}, "it does not limit them any more"),
+        ({}, "it does not limit them any more"),
+    ],
+    ids=["raised", "without that resource", "deleted"],
+)
+def test_a_quota_that_has_room_by_now_is_not_blamed(quotas, now):
+    said = told(QUOTA, quotas)
+    assert said.reason == "quota-has-room"
+    assert now in said.sentence
+    assert said.step.startswith("wait: its controller tries again by itself")
 
 
 def test_a_quota_over_several_resources():

@@ -12,9 +12,9 @@ from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant, SlotGrant
 from cotenant.dialects.wishes import read_mode
-from cotenant.kube.api.objects import Node
+from cotenant.kube.api.objects import ContainerStatus, Node, Terminated
 from cotenant.kube.nodes.gpus import GpusUnreadable, NodeCard, NodeGpus, read_gpus
-from cotenant.kube.operating.explain.case import Case
+from cotenant.kube.operating.explain.case import Case, as_age
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.pods.demand import grant_of, is_mirror
 from cotenant.kube.pods.eligibility import ANYWHERE, obstacle
@@ -32,6 +32,8 @@ _ENFORCERS = {
     "shim": "the shim, for every program that calls the CUDA driver's library",
     "watch": "nothing at once: overuse is seen a moment later",
 }
+CRASHING = 600.0
+"""Seconds without a crash after which a container counts as running: the kubelet then resets its back-off."""
 _NORMAL = {"", "ContainerCreating", "PodInitializing"}
 """Reasons of containers that are waiting and will start."""
 
@@ -152,10 +154,16 @@ def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, st
             f"it is being deleted; it holds {holds} until its containers have ended",
             "",
         )
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    crashing = next((found for each in statuses if (found := _crash(case, each)) is not None), None)
+    if crashing is not None:
+        container, words = crashing
+        step = f"read why it ended: kubectl logs {case.flags} -c {container} --previous"
+        return "crashing", "crash-loop", f"it holds {holds}, and {words}", step
     stuck = next(
         (
             each
-            for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+            for each in statuses
             if each.state.waiting is not None and each.state.waiting.reason not in _NORMAL
         ),
         None,
@@ -176,6 +184,36 @@ def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, st
         warned = f": {' '.join(case.warning.split())}" if case.warning else ""
         return "starting", "", f"it holds {holds}, and its containers are starting{warned}", ""
     return "running", "", f"it runs with {holds}", ""
+
+
+def _crash(case: Case, status: ContainerStatus) -> tuple[str, str] | None:
+    """Returns the container and what happens to it if it ends again and again, also while it runs between two
+    crashes: the kubelet restarts it later each time, and forgets that only after CRASHING seconds.
+    """
+    now_ended = status.state.terminated
+    ended = now_ended or case.terminated.get(status.name)
+    if status.state.waiting is not None and status.state.waiting.reason == "CrashLoopBackOff":
+        how = "ends soon after each start, and the kubelet waits before it starts it again"
+    elif ended is None or not ended.exit_code or case.pod.spec.restart_policy == "Never":
+        return None
+    elif now_ended is None and (not status.restart_count or _ago(case, ended) > CRASHING):
+        return None
+    else:
+        how = "has ended and is started again" if now_ended else "was started again after it had ended"
+    times = f", {status.restart_count} restarts so far" if status.restart_count else ""
+    return status.name, f"container {status.name!r} {how}{times}{_exit(case, ended)}"
+
+
+def _ago(case: Case, ended: Terminated) -> float:
+    """Seconds since it ended."""
+    return case.now - ended.finished_at.timestamp() if ended.finished_at is not None else 0.0
+
+
+def _exit(case: Case, ended: Terminated | None) -> str:
+    if ended is None:
+        return ""
+    reason = f" ({ended.reason})" if ended.reason not in {"", "Error"} else ""
+    return f"; the last end, {as_age(_ago(case, ended))} ago: exit code {ended.exit_code}{reason}"
 
 
 def _told(node: Node | None) -> NodeGpus | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.api.objects import Node, Pod, Terminated
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.settings import Settings
@@ -16,7 +16,8 @@ class Case:
     pod: Pod
     now: float
     """Unix time."""
-    placement: Placement = ANYWHERE
+    placements: Mapping[str, Placement] = field(default_factory=dict)
+    """On which nodes pods that have none may be placed, by UID: this pod and those in line with it."""
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     """All of the cluster: the line and the cards are everybody's."""
@@ -24,6 +25,8 @@ class Case:
     """Of its namespace."""
     settings: Settings = field(default_factory=Settings)
     """Of the installation, as far as they can be read."""
+    terminated: Mapping[str, Terminated] = field(default_factory=dict)
+    """How its containers ended the last time, by name."""
     warning: str = ""
     """The newest of its warning events."""
     whole: bool = True
@@ -32,6 +35,10 @@ class Case:
     @property
     def name(self) -> str:
         return f"{self.pod.metadata.namespace}/{self.pod.metadata.name}"
+
+    @property
+    def placement(self) -> Placement:
+        return self.placements.get(self.pod.metadata.uid, ANYWHERE)
 
     @property
     def flags(self) -> str:

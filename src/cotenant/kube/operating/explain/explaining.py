@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.dialects.nvidia import CARDS
@@ -9,13 +11,28 @@ from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.explain.bound_pod import explain_bound
 from cotenant.kube.operating.explain.case import Case
 from cotenant.kube.operating.explain.explanation import Explanation
-from cotenant.kube.operating.explain.waiting_pod import explain_waiting
+from cotenant.kube.operating.explain.line_view import LineView
+from cotenant.kube.operating.explain.waiting_pod import explain_briefly, explain_waiting
 from cotenant.kube.pods.containers import all_containers
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.scheduling.reasons import names_our_reason
+from cotenant.observe.view import NodeView, WaitingView
 
 
 def explain_pod(case: Case) -> Explanation:
+    return _unless_waiting(case) or explain_waiting(case)
+
+
+def explain_line(cases: Sequence[Case], view: LineView, seen: Sequence[NodeView]) -> list[WaitingView]:
+    """Explains the pods in line, a sentence each, by the same rules as `explain_pod`.
+
+    `seen`: the GPUs, read once for all of them.
+    """
+    return [explain_briefly(case, view, seen, _unless_waiting(case)) for case in cases]
+
+
+def _unless_waiting(case: Case) -> Explanation | None:
+    """Explains a pod that does not wait for GPUs. Returns None for one that does."""
     pod = case.pod
     again = f"delete it, correct it and create it anew: kubectl delete pod {case.flags}"
     try:
@@ -41,7 +58,7 @@ def explain_pod(case: Case) -> Explanation:
     return _unbound(case)
 
 
-def _unbound(case: Case) -> Explanation:
+def _unbound(case: Case) -> Explanation | None:
     pod, own = case.pod, case.settings.admission.scheduler
     scheduler = pod.spec.scheduler_name or "default-scheduler"
     if pod.metadata.deletion_timestamp is not None:
@@ -74,7 +91,7 @@ def _unbound(case: Case) -> Explanation:
             case.scheduler_says or "no scheduler has looked at it yet",
             "ask somebody who may list the cluster's nodes and pods for `cotenant explain`",
         )
-    return explain_waiting(case)
+    return None
 
 
 def _not_gpu(case: Case) -> Explanation:

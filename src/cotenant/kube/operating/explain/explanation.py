@@ -46,14 +46,13 @@ class Explanation:
 
 def line_json(view: View) -> list[dict[str, Any]]:
     """Writes the line as brief explanations, without next steps."""
-    length = len(view.line) + view.left_out
     return [
         Explanation(
             f"pod {each}",
             "waiting",
             each.code,
             each.reason,
-            data={"place": each.place, "line": length, "waited": round(each.waited_seconds)},
+            data={"place": each.place, "line": view.length, "waited": round(each.waited_seconds)},
         ).to_json()
         for each in view.line
     ]

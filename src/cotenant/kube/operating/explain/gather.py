@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from cotenant.dialects import names
 from cotenant.kube.api import resources
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import Forbidden, KubeError, NotFound
-from cotenant.kube.api.objects import Event, Generic, Meta, Pod
+from cotenant.kube.api.objects import ContainerState, Event, Generic, Meta, Pod, Terminated
 from cotenant.kube.api.resources import (
     DEPLOYMENTS,
     EVENTS,
@@ -23,12 +23,11 @@ from cotenant.kube.api.resources import (
     RESOURCE_QUOTAS,
     Resource,
 )
+from cotenant.kube.operating.explain import explaining
 from cotenant.kube.operating.explain.case import Case
-from cotenant.kube.operating.explain.explaining import explain_pod
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.operating.explain.line_view import view_line
-from cotenant.kube.operating.explain.refused_pod import explain_refusal
-from cotenant.kube.operating.explain.waiting_pod import explain_briefly
+from cotenant.kube.operating.explain.refused_pod import Quota, explain_refusal
 from cotenant.kube.operating.explain.workloads import PODS, WORKLOADS, Asked, owned
 from cotenant.kube.operating.installed import Installed, find_installed
 from cotenant.kube.operating.status.reading import Seen, read_all
@@ -36,8 +35,20 @@ from cotenant.kube.pods.demand import has_ended
 from cotenant.kube.pods.eligibility import Placement
 from cotenant.observe.view import View
 
-_RAW_PODS = resources.PODS.raw
 MOST_LISTED = 100
+"""Pods in line that are explained."""
+
+
+class UnboundPod(msgspec.Struct, frozen=True, gc=False):
+    """A pod with the fields that say on which nodes it may be placed."""
+
+    metadata: Meta = Meta()
+    spec: Placement = Placement()
+
+
+_RAW_PODS = resources.PODS.raw
+_UNBOUND = resources.PODS.read_as(UnboundPod)
+_WITHOUT_NODE = Selection(fields="spec.nodeName=")
 
 
 class NotExplained(CotenantError):
@@ -48,6 +59,8 @@ class NotExplained(CotenantError):
 class _Cluster:
     seen: Seen | None
     """None: this person may not read it."""
+    placements: Mapping[str, Placement]
+    """Of pods without a node, by UID."""
     installed: Installed
     now: float
 
@@ -70,29 +83,34 @@ async def explain(client: Client, namespace: str | None, asked: Asked, now: floa
 
 async def explain_line(client: Client, namespace: str | None, now: float) -> View:
     """Gathers the cluster with its line, in the order in which pods are served: at most MOST_LISTED,
-    of one namespace if it is given.
+    of one namespace if it is given. `left_out` counts what was cut.
     """
     cluster = await _cluster(client, now)
     if cluster.seen is None:
         raise NotExplained("the line is everybody's: listing it needs the right to list nodes and pods")
     settings, seen = cluster.installed.settings, cluster.seen
-    line, view = view_line(seen.nodes, seen.pods, settings, now), seen.view
+    placements = cluster.placements
+    line, view = view_line(seen.nodes, seen.pods, settings, now, placements), seen.view
     waiting = [line.pods[each.uid] for each in line.line]
-    wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}][:MOST_LISTED]
-    cases = [Case(pod, now, nodes=seen.nodes, pods=seen.pods, settings=settings) for pod in wanted]
-    explained = explain_briefly(cases, line, view.nodes)
-    return replace(view, line=tuple(explained), left_out=len(waiting) - len(wanted))
+    wanted = [pod for pod in waiting if namespace in {None, pod.metadata.namespace}]
+    cases = [
+        Case(pod, now, placements, nodes=seen.nodes, pods=seen.pods, settings=settings)
+        for pod in wanted[:MOST_LISTED]
+    ]
+    explained = explaining.explain_line(cases, line, view.nodes)
+    return replace(view, line=tuple(explained), length=len(waiting), left_out=len(wanted) - len(explained))
 
 
 async def _cluster(client: Client, now: float) -> _Cluster:
-    async def all_() -> Seen | None:
+    async def all_() -> tuple[Seen | None, dict[str, Placement]]:
         try:
-            return await read_all(client)
+            seen, unbound = await asyncio.gather(read_all(client), client.list(_UNBOUND, _WITHOUT_NODE))
         except Forbidden:
-            return None
+            return None, {}
+        return seen, {each.metadata.uid: each.spec for each in unbound.items}
 
-    seen, installed = await asyncio.gather(all_(), find_installed(client))
-    return _Cluster(seen, installed, now)
+    (seen, placements), installed = await asyncio.gather(all_(), find_installed(client))
+    return _Cluster(seen, placements, installed, now)
 
 
 async def _pods_named(client: Client, namespace: str | None, name: str) -> list[dict[str, Any]]:
@@ -108,19 +126,39 @@ async def _explain(client: Client, raw: dict[str, Any], cluster: _Cluster) -> Ex
     pod = msgspec.convert(raw, Pod)
     own, seen = pod.metadata.namespace, cluster.seen
     labels, warning = await asyncio.gather(_labels(client, own), _warning(client, pod))
-    return explain_pod(
+    return explaining.explain_pod(
         Case(
             pod,
             cluster.now,
-            msgspec.convert(raw.get("spec") or {}, Placement),
+            {**cluster.placements, pod.metadata.uid: msgspec.convert(raw.get("spec") or {}, Placement)},
             nodes=seen.nodes if seen else (),
             pods=_with(seen.pods, pod) if seen else (),
             labels=labels,
             settings=cluster.installed.settings,
+            terminated=_terminated(raw),
             warning=warning,
             whole=seen is not None,
         )
     )
+
+
+class _PastStatus(msgspec.Struct, rename="camel"):
+    name: str = ""
+    last_state: ContainerState = ContainerState()
+
+
+class _PastStatuses(msgspec.Struct, rename="camel"):
+    container_statuses: tuple[_PastStatus, ...] = ()
+    init_container_statuses: tuple[_PastStatus, ...] = ()
+
+
+def _terminated(raw: dict[str, Any]) -> dict[str, Terminated]:
+    past = msgspec.convert(raw.get("status") or {}, _PastStatuses)
+    return {
+        each.name: each.last_state.terminated
+        for each in (*past.init_container_statuses, *past.container_statuses)
+        if each.last_state.terminated is not None
+    }
 
 
 def _with(pods: Sequence[Pod], pod: Pod) -> tuple[Pod, ...]:
@@ -184,7 +222,8 @@ async def _workload(
     if failure is not None and _lacks(
         workload, [each for each in own if not has_ended(msgspec.convert(each, Pod))]
     ):
-        told.append(explain_refusal(target, meta.namespace, failure.message))
+        quotas = await _quotas(client, meta.namespace)
+        told.append(explain_refusal(target, meta.namespace, failure.message, quotas))
     of_pods = [await _explain(client, each, cluster) for each in own]
     told += [each for each in of_pods if each.state != "running"] or of_pods[:1]
     if not told:
@@ -214,6 +253,18 @@ async def _failure(client: Client, namespace: str, uids: set[str]) -> Event | No
     return _newest([each for each in events if each.involved_object.uid in uids])
 
 
+async def _quotas(client: Client, namespace: str) -> dict[str, Quota] | None:
+    """Reads the quotas of a namespace, by name; None if this person may not read them."""
+    try:
+        found = (await client.list(RESOURCE_QUOTAS, Selection(namespace))).items
+    except KubeError:
+        return None
+    return {
+        each.metadata.name: Quota(each.status.get("hard") or {}, each.status.get("used") or {})
+        for each in found
+    }
+
+
 async def _not_there(client: Client, namespace: str | None, asked: Asked) -> CotenantError:
     """Looks for traces of a pod that was never created: its controller's event, or a full quota."""
     where = f" in namespace {namespace}" if namespace is not None else " in any namespace"
@@ -223,25 +274,24 @@ async def _not_there(client: Client, namespace: str | None, asked: Asked) -> Cot
         return NotExplained(f"{message}: kubectl get pods -A")
     try:
         events = (await client.list(EVENTS, Selection(namespace, fields="reason=FailedCreate"))).items
-        quotas = (await client.list(RESOURCE_QUOTAS, Selection(namespace))).items
     except KubeError:
-        events, quotas = [], []
+        events = []
+    quotas = await _quotas(client, namespace)
     newest = _newest([each for each in events if asked.name.startswith(f"{each.involved_object.name}-")])
     if newest is not None:
         made_by = f"{newest.involved_object.kind.lower()} {namespace}/{newest.involved_object.name}"
-        told = explain_refusal(made_by, namespace, newest.message)
+        told = explain_refusal(made_by, namespace, newest.message, quotas)
         return NotExplained(f"{message}; {made_by}: {told.sentence}. Next: {told.step}")
-    full = [f"{each.metadata.name} ({line})" for each in quotas for line in _full(each)]
+    full = [f"{name} ({line})" for name, quota in (quotas or {}).items() for line in _full(quota)]
     hint = f"; quotas on GPU there: {', '.join(full)}" if full else ""
     return NotExplained(
         f"{message}{hint}: if creating it was refused, kubectl said why; -A looks in all namespaces"
     )
 
 
-def _full(quota: Generic) -> list[str]:
-    hard, used = quota.status.get("hard") or {}, quota.status.get("used") or {}
+def _full(quota: Quota) -> list[str]:
     return [
-        f"{used.get(name, '0')} of {amount} of {name}"
-        for name, amount in hard.items()
+        f"{quota.used.get(name, '0')} of {amount} of {name}"
+        for name, amount in quota.hard.items()
         if names.DOMAIN in name
     ]

@@ -6,20 +6,22 @@ The line itself is in the memory of the server that leads. Both are made of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
-from cotenant.kube.line.membership import is_in_line, rows_that_take_pods, waited, waiting
+from cotenant.kube.line.membership import is_in_line, waited, waiting
 from cotenant.kube.nodes.gpus import GpusUnreadable, gpus_of_node
 from cotenant.kube.pods.demand import demand_of, readable_grant
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
 from cotenant.kube.pods.unschedulable import may_be_bound, was_tried
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.eligible import only
+from cotenant.kube.scheduling.eligible import Eligible, only
 from cotenant.kube.scheduling.waiting import ServedLine, WaitingPod, order, serve
 from cotenant.kube.settings import Settings
 
@@ -71,18 +73,17 @@ def view_line(
     pods: Sequence[Pod],
     settings: Settings,
     now: float,
+    placements: Mapping[str, Placement],
     asked: Pod | None = None,
-    placement: Placement = ANYWHERE,
 ) -> LineView:
     """Builds the line that a server with these nodes and pods would serve.
 
-    `asked` is counted in before a scheduler has tried it, and goes where its `placement` allows. For the
-    others only the state of the nodes is looked at (see `membership`).
+    Each pod goes where its own placement allows, by UID in `placements`. `asked` is counted in before a
+    scheduler has tried it.
     """
     cluster = ledger_of_cluster(nodes, pods)
     own = asked.metadata.uid if asked is not None else None
-    anybody = rows_that_take_pods(cluster, nodes)
-    chosen = only(cluster, cluster.rows([n.metadata.name for n in nodes if obstacle(placement, n) is None]))
+    eligible = _EligibleNodes(cluster, nodes)
     there, line = dict[str, Pod](), list[WaitingPod]()
     for pod in pods:
         uid = pod.metadata.uid
@@ -93,11 +94,26 @@ def view_line(
         if demands:
             there[uid] = pod
             since = now - waited(pod, now)
-            line.append(waiting(pod, demands, since, chosen if uid == own else anybody, now))
+            line.append(waiting(pod, demands, since, eligible.of(placements.get(uid, ANYWHERE)), now))
     served = serve(cluster, line, now, settings.line.patience)
     for uid, (node, cards) in served.holds.items():
         cluster.hold(uid, node, cards)
     return LineView(cluster, tuple(order(line)), served, there)
+
+
+class _EligibleNodes:
+    """Finds the nodes on which a placement allows a pod, once for pods that are alike."""
+
+    def __init__(self, cluster: ClusterLedger, nodes: Sequence[Node]) -> None:
+        self._cluster, self._nodes = cluster, nodes
+        self._known: dict[bytes, Eligible] = {}
+
+    def of(self, placement: Placement) -> Eligible:
+        key = msgspec.json.encode(placement)
+        if key not in self._known:
+            allowed = [each.metadata.name for each in self._nodes if obstacle(placement, each) is None]
+            self._known[key] = only(self._cluster, self._cluster.rows(allowed))
+        return self._known[key]
 
 
 def demands_of(pod: Pod, dialects: Dialects) -> tuple[Demand, ...]:

@@ -71,13 +71,15 @@ class NodeFinding:
 
 def explain_waiting(case: Case) -> Explanation:
     """Explains a pod that asks for GPU and that no scheduler has bound."""
-    view = view_line(case.nodes, case.pods, case.settings, case.now, case.pod, case.placement)
+    view = view_line(case.nodes, case.pods, case.settings, case.now, case.placements, case.pod)
     return _Waiting(case, view, snapshot(case.nodes, case.pods).nodes).explanation()
 
 
-def explain_briefly(cases: Sequence[Case], view: LineView, seen: Sequence[NodeView]) -> list[WaitingView]:
-    """Explains many pods of one line, a sentence each. `seen`: the GPUs, read once for all of them."""
-    return [_Waiting(case, view, seen).brief() for case in cases]
+def explain_briefly(
+    case: Case, view: LineView, seen: Sequence[NodeView], known: Explanation | None = None
+) -> WaitingView:
+    """Explains a pod of the line in one sentence. `known`: what keeps it, where that is not the GPUs."""
+    return _Waiting(case, view, seen).brief(known)
 
 
 class _Waiting:
@@ -88,8 +90,10 @@ class _Waiting:
         self.demands = demands_of(case.pod, case.settings.dialects)
         self.place = self.view.place(self.uid)
 
-    def brief(self) -> WaitingView:
-        code, sentence, _ = self._reason(brief=True)
+    def brief(self, known: Explanation | None) -> WaitingView:
+        code, sentence = (
+            (known.reason, known.sentence) if known is not None else self._reason(brief=True)[:2]
+        )
         assert self.place is not None  # noqa: S101 - only pods in line are explained briefly
         _, held = self.view.served.holds.get(self.uid, ("", ()))
         meta = self.case.pod.metadata
