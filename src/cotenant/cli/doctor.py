@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 _LOOKED_AT = "the ledger, slots, grants, the line, GPUs, driver and shim"
 _LOOKED_AT_IN_CLUSTER = "leader, certificates, webhook, policies, schedulers, grants, nodes, GPUs and slots"
+APART = 3
+"""Findings of one kind that are shown one by one, and in full of those that are more."""
+NAMED = 12
+"""How many others are named."""
 _SEE_FOUND = "resolve the reason that is named here, then run doctor again"
 _NO_COMMAND = "no command can be run from here"
 _HOME_UNUSABLE = Kind("home-unusable", ERROR, _NO_COMMAND)
@@ -68,8 +72,8 @@ def command(ctx: click.Context, where: Where, fix: bool, cluster: bool, output: 
     if output == "json":
         table.show_json({"findings": [outcome.to_json() for outcome in outcomes], "left": len(left)})
     else:
-        for outcome in outcomes:
-            _show(outcome)
+        for alike in _grouped(outcomes):
+            _show(alike)
         click.echo(_sum(outcomes, left, fix=fix, in_cluster=in_cluster))
     return 1 if left else 0
 
@@ -99,17 +103,43 @@ def _of_machine(simulate: str | None, *, fix: bool) -> tuple[Outcome, ...]:
     return check(machine, seen, fix=fix)
 
 
-def _show(outcome: Outcome) -> None:
-    finding = outcome.finding
+def _grouped(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Puts outcomes together that differ only in what they are about. Few stay apart, each with its step."""
+    alike: dict[tuple[object, ...], list[Outcome]] = {}
+    for each in outcomes:
+        key = (each.finding.kind, each.finding.severity, each.finding.means, each.left)
+        alike.setdefault(key, []).append(each)
+    return [
+        group
+        for several in alike.values()
+        for group in ([several] if len(several) > APART else [[each] for each in several])
+    ]
+
+
+def _show(alike: Sequence[Outcome]) -> None:
+    """Shows one outcome, or several that are alike as one."""
+    first, finding = alike[0], alike[0].finding
     colour = "red" if finding.severity == ERROR else "yellow"
-    click.echo(f"{click.style(finding.severity, fg=colour, bold=True)} {finding.kind}: {finding.found}")
-    click.echo(f"    means  {finding.means}")
-    if outcome.left:
-        if outcome.done:
-            click.echo(f"    tried  {outcome.done}")
-        click.echo(f"    do     {finding.do}")
+    kind = f"{click.style(finding.severity, fg=colour, bold=True)} {finding.kind}"
+    if len(alike) == 1:
+        click.echo(f"{kind}: {finding.found}")
     else:
-        click.echo(click.style(f"    fixed  {outcome.done or 'it is gone'}", fg="green"))
+        click.echo(f"{kind}, {len(alike):,} times:")
+        for each in alike[:APART]:
+            click.echo(f"    found  {each.finding.found}")
+        named = [each.finding.target for each in alike[APART : APART + NAMED]]
+        more = len(alike) - APART - len(named)
+        others = f" and {more:,} more (-o json has them all)" if more else ""
+        click.echo(f"    and    {', '.join(named)}{others}")
+    click.echo(f"    means  {finding.means}")
+    if first.left:
+        if first.done:
+            click.echo(f"    tried  {first.done}")
+        click.echo(f"    do     {finding.do}")
+        if len({each.finding.do for each in alike}) > 1:
+            click.echo("           and so for the others")
+    else:
+        click.echo(click.style(f"    fixed  {first.done or 'it is gone'}", fg="green"))
     click.echo()
 
 

@@ -211,6 +211,12 @@ class Event(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     last_timestamp: datetime | None = None
     reporting_component: str = ""
 
+    @property
+    def last_seen(self) -> float:
+        """Unix time; 0 if the event has none."""
+        at = self.last_timestamp or self.metadata.creation_timestamp
+        return at.timestamp() if at is not None else 0.0
+
 
 class Secret(msgspec.Struct, frozen=True, gc=False):
     """`data` is base64, and not in the repr: a Secret must not reach a log through a message."""

@@ -36,3 +36,14 @@ def test_a_drained_mark_stays_where_the_node_does_not_report_its_gpus(api):
     shown[names.GPUS] = told
     assert mended(api) == "removed the drained mark of GPU-gone from n1"
     assert api.raw(NODES, "n1")["metadata"]["annotations"][names.DRAINED] == card_of("n1", 1)
+
+
+def test_a_gpu_that_two_nodes_report_is_named_with_both():
+    """With the token of one node's agent, somebody may report the GPUs of another node."""
+    true = node("n2", [80 * GI], agent="1.0")
+    forged = node(
+        "n1", [80 * GI] * 2, agent="1.0", annotations={names.GPUS: true.metadata.annotations[names.GPUS]}
+    )
+    twice = [each for each in found(nodes=(forged, true)) if each.kind == "reported-twice"]
+    assert [each.target for each in twice] == [card_of("n2", 0)]
+    assert twice[0].found == f"{card_of('n2', 0)} is reported by 2 nodes: n1, n2"

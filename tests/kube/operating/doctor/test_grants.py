@@ -77,3 +77,9 @@ def test_a_demand_that_makes_no_sense_and_was_bound_all_the_same():
     assert kinds(**with_pod(pod("p", on="n1", asks={names.GPU_MEMORY: "much"}))) == ["no-grant"]
     assert kinds(**with_pod(pod("p", asks={"aliyun.com/gpu-mem": "-1"}))) == ["not-admitted"]
     assert kinds(**with_pod(pod("p", on="n1", asks={"cpu": "much"}))) == []
+
+
+def test_all_gpus_of_a_pod_that_are_gone_are_one_finding():
+    (finding,) = found(**with_pod(pod("p", 2 * GI, on="n1", cards=(5, 6))))
+    assert finding.kind == "card-gone"
+    assert all(card_of("n1", gone) in finding.found for gone in (5, 6))

@@ -52,6 +52,13 @@ def test_terms_of_older_and_newer_servers_are_read(term, kind):
     assert kinds(ledgers={"cotenant-server-1": server}) == kind, "one that lost the lease waits for nothing"
 
 
+def test_a_leader_whose_term_has_not_begun_is_the_reason_why_there_is_no_endpoint():
+    """It writes the endpoint when its term begins: that it is missing is not another fault."""
+    waits = told_by_server(leads=True, term=TERM)
+    assert kinds(ledgers={"cotenant-server-1": waits}, slices={}) == ["term-not-begun"]
+    assert kinds(ledgers={"cotenant-server-1": waits}, slices=leads_to("10.1.0.7")) == ["term-not-begun"]
+
+
 def test_a_term_is_reported_as_it_is_read():
     cluster = ledger_of_cluster(WELL.nodes, WELL.pods)
     waits = TermState(7, begun=False, waits_for="ledger: 3 grants cannot be read")

@@ -12,7 +12,7 @@ from kube.operating.well import DATA, LEADS, POLICY, SCHEDULER, WEBHOOK, WELL, b
 
 from cotenant.core.finding import Outcome
 from cotenant.kube.admission.configuration import NAME
-from cotenant.kube.api.resources import CONFIG_MAPS, LEASES, NODES, PODS, SECRETS
+from cotenant.kube.api.resources import CONFIG_MAPS, DAEMON_SETS, LEASES, NODES, PODS, SECRETS
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor import checkup
 from cotenant.kube.operating.doctor.gather import BINDINGS, SLICES
@@ -56,6 +56,7 @@ def well_api() -> FakeApi:
         api.put(PODS, body, each.metadata.namespace)
     for name in ("cotenant-server", "cotenant-scheduler"):
         api.put(DEPLOYMENTS, deployment(name), SPACE)
+    api.put(DAEMON_SETS, daemon_set(), SPACE)
     api.paths[STATE] = msgspec.to_builtins(LEADS["cotenant-server-1"])
     return api
 
@@ -63,7 +64,14 @@ def well_api() -> FakeApi:
 def deployment(name: str, **spec) -> dict:
     spec = {"replicas": 1, "template": {"metadata": {}}, **spec}
     status = {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
-    return {"metadata": {"name": name, "labels": OURS}, "spec": spec, "status": status}
+    labels = {**OURS, "app.kubernetes.io/component": name.removeprefix("cotenant-")}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+
+
+def daemon_set() -> dict:
+    status = {"desiredNumberScheduled": 1, "currentNumberScheduled": 1}
+    labels = {**OURS, "app.kubernetes.io/component": "agent"}
+    return {"metadata": {"name": "cotenant-agent", "labels": labels}, "spec": {}, "status": status}
 
 
 def scheduler_map(configuration: dict, labels: dict = OURS) -> dict:

@@ -282,7 +282,11 @@ def with_status(state: dict, restarts: int, **spec):
 @pytest.mark.parametrize(
     ("state", "ended", "words"),
     [
-        ({"waiting": {"reason": "CrashLoopBackOff"}}, crashed(20), "the kubelet waits before it starts it again"),
+        (
+            {"waiting": {"reason": "CrashLoopBackOff"}},
+            crashed(20),
+            "the kubelet waits before it starts it again",
+        ),
         ({"running": {}}, crashed(90, 137, "OOMKilled"), "exit code 137 (OOMKilled)"),
         (
             {"terminated": {"exitCode": 2, "finishedAt": NOW.isoformat()}},
@@ -361,7 +365,9 @@ def test_each_pod_in_line_is_explained_by_where_it_may_go():
     elsewhere = pod("elsewhere", 20 * GI, age=30, waits="0/2 nodes are available: 2 no room on the GPUs.")
     pods = (pod("a", 70 * GI, on="full"), kept, tolerant, elsewhere)
     placements = {
-        kept.metadata.uid: msgspec.convert({"nodeSelector": {"kubernetes.io/os": "linux", "zone": "a"}}, Placement),
+        kept.metadata.uid: msgspec.convert(
+            {"nodeSelector": {"kubernetes.io/os": "linux", "zone": "a"}}, Placement
+        ),
         elsewhere.metadata.uid: msgspec.convert({"nodeSelector": {"zone": "b"}}, Placement),
     }
     now = NOW.timestamp()
@@ -377,9 +383,7 @@ def test_each_pod_in_line_is_explained_by_where_it_may_go():
 def test_a_pod_of_another_scheduler_is_explained_alike_alone_and_in_line():
     nodes = (node("n1", [80 * GI]),)
     asked = pod("p", 4 * GI, waits="0/1 nodes are available: 1 Insufficient cotenant.dev/gpu-memory.")
-    asked = msgspec.structs.replace(
-        asked, spec=msgspec.structs.replace(asked.spec, scheduler_name="volcano")
-    )
+    asked = msgspec.structs.replace(asked, spec=msgspec.structs.replace(asked.spec, scheduler_name="volcano"))
     case = Case(asked, NOW.timestamp(), nodes=nodes, pods=(asked,))
     view = view_line(nodes, (asked,), Settings(), case.now, {})
     (told,) = explain_line([case], view, snapshot(nodes, (asked,)).nodes)

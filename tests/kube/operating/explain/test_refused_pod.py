@@ -44,7 +44,10 @@ def test_a_quota_that_was_changed_since_is_quoted_as_it_is_now():
 @pytest.mark.parametrize(
     ("quotas", "now"),
     [
-        ({"gpu": Quota({MEMORY: "80Gi"}, {MEMORY: "32Gi"})}, "16Gi of requests.cotenant.dev/gpu-memory asked"),
+        (
+            {"gpu": Quota({MEMORY: "80Gi"}, {MEMORY: "32Gi"})},
+            "16Gi of requests.cotenant.dev/gpu-memory asked",
+        ),
         ({"gpu": Quota({"pods": "5"}, {"pods": "5"})}, "it does not limit them any more"),
         ({}, "it does not limit them any more"),
     ],

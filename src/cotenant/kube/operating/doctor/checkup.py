@@ -25,12 +25,14 @@ from cotenant.kube.operating.doctor import (
     versions,
     visible_gpus,
     webhook,
+    workloads,
 )
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.gather import gather
 from cotenant.kube.operating.doctor.subject import ClusterSubject, Repair
 
 SUBJECTS: Sequence[ClusterSubject] = (
+    workloads.SUBJECT,
     leadership.SUBJECT,
     certificates.SUBJECT,
     webhook.SUBJECT,

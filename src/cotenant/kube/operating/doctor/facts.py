@@ -87,6 +87,10 @@ class Facts:
     policies: Mapping[str, Mapping[str, Any]] | None = None
     bindings: Mapping[str, Mapping[str, Any]] | None = None
     """ValidatingAdmissionPolicies and their bindings, by name."""
+    workloads: tuple[Mapping[str, Any], ...] | None = None
+    """Deployments and DaemonSets of Cotenant itself."""
+    not_created: Mapping[str, str] = field(default_factory=dict)
+    """Why a controller could not create pods, by the UID of their owner: the newest of its events."""
     schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """KubeSchedulerConfigurations found in ConfigMaps, by their places there."""
     own_schedulers: frozenset[str] = frozenset()

@@ -14,7 +14,10 @@ from cotenant.kube.api.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
     CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
     ENDPOINT_SLICES,
+    EVENTS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -25,7 +28,7 @@ from cotenant.kube.api.resources import (
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations, own_places
-from cotenant.kube.operating.installed import find_installed
+from cotenant.kube.operating.installed import LABELS, find_installed
 from cotenant.observe.state import AgentState, ServerState
 
 T = TypeVar("T")
@@ -58,6 +61,11 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
     )
     lease: Lease | None = await reader.one("lease", client.get(LEASES, settings.leader.lease, space))
     secret: Secret | None = await reader.one(f"secret {SECRET}", client.get(SECRETS, SECRET, space))
+    deployments, daemon_sets, failures = await asyncio.gather(
+        reader.all("deployments", client.list(DEPLOYMENTS.raw, Selection(space, labels=LABELS))),
+        reader.all("daemonsets", client.list(DAEMON_SETS.raw, Selection(space, labels=LABELS))),
+        reader.all("events", client.list(EVENTS, Selection(space, fields="reason=FailedCreate"))),
+    )
     own = tuple(
         each
         for each in images or ()
@@ -80,6 +88,11 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         certificates=None if secret is None else secret.data,
         policies=_by_name(policies),
         bindings=_by_name(bindings),
+        workloads=_workloads(deployments, daemon_sets),
+        not_created={
+            each.involved_object.uid: each.message
+            for each in sorted(failures or (), key=lambda event: event.last_seen)
+        },
         schedulers=dict(configurations(maps or (), reader.unread.append)),
         own_schedulers=frozenset(own_places(maps or (), space)),
         states={pod.spec.node_name: told for pod, told in agents},
@@ -91,6 +104,18 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
 
 def _by_name(objects: list[dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:
     return None if objects is None else {each["metadata"]["name"]: each for each in objects}
+
+
+def _workloads(
+    deployments: list[dict[str, Any]] | None, daemon_sets: list[dict[str, Any]] | None
+) -> tuple[dict[str, Any], ...] | None:
+    """Returns both with their kinds, which items of a list lack; None if one of them may not be read."""
+    if deployments is None or daemon_sets is None:
+        return None
+    return (
+        *({**each, "kind": DEPLOYMENTS.kind} for each in deployments),
+        *({**each, "kind": DAEMON_SETS.kind} for each in daemon_sets),
+    )
 
 
 class _Reader:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from cotenant.core.checkup import NotRepaired
-from cotenant.core.finding import WARNING, Finding, Kind
+from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.kube.api.client import Client
@@ -19,6 +20,31 @@ from cotenant.kube.operating.doctor.subject import ClusterSubject
 DRAINED_GONE = Kind("drained-gone", WARNING, "a GPU that came back with that UUID would stay out of service")
 SICK = Kind("sick", WARNING, "it gets no new grant")
 OUTSIDE = Kind("outside", WARNING, "that much less can be granted, and the GPU not as a whole")
+
+
+REPORTED_TWICE = Kind(
+    "reported-twice",
+    ERROR,
+    "one of the reports is false: an agent's credential is misused, or machines were cloned; GPU pods "
+    "that are placed by the false one do not start, or share a GPU that is not theirs",
+)
+
+
+def reported_twice(facts: Facts) -> Iterator[Finding]:
+    """A GPU is in one machine. Nodes that report the same GPU do not both have it."""
+    claimed: dict[str, list[str]] = defaultdict(list)
+    for card in facts.view.gpus:
+        claimed[card.gpu.uuid].append(card.node)
+    for uuid, nodes in claimed.items():
+        if len(nodes) > 1:
+            others = f"on {' and '.join(nodes)}" if len(nodes) < 3 else "on each of them"
+            yield REPORTED_TWICE.at(
+                uuid,
+                f"{uuid} is reported by {len(nodes)} nodes: {few(nodes)}",
+                f"run nvidia-smi -L {others} to see which has it; cordon the other (kubectl cordon NODE) "
+                "and delete its agent's pod, which revokes that token: kubectl get pods -o wide "
+                f"-n {facts.installed.namespace} -l app.kubernetes.io/component=agent",
+            )
 
 
 def drained_gone(facts: Facts) -> Iterator[Finding]:
@@ -72,4 +98,4 @@ async def undrain(client: Client, _facts: Facts, finding: Finding) -> str:
     return f"removed the drained mark of {uuid} from {name}"
 
 
-SUBJECT = ClusterSubject(checks=(drained_gone, sick, outside), repairs={"undrain": undrain})
+SUBJECT = ClusterSubject(checks=(reported_twice, drained_gone, sick, outside), repairs={"undrain": undrain})

@@ -11,7 +11,7 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import GrantUnreadable
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.operating.doctor.facts import Facts
-from cotenant.kube.operating.doctor.remedies import delete_pod
+from cotenant.kube.operating.doctor.remedies import delete_pod, few
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 from cotenant.kube.pods.containers import all_containers
 from cotenant.kube.pods.demand import (
@@ -120,8 +120,9 @@ def card_gone(facts: Facts) -> Iterator[Finding]:
         grant, node = readable_grant(pod), pod.spec.node_name
         if grant is None or node not in cards:
             continue
-        for uuid in sorted({share.uuid for slot in grant.slots for share in slot.shares} - cards[node]):
-            found = f"was granted {uuid}, which {node} does not report"
+        gone = sorted({share.uuid for slot in grant.slots for share in slot.shares} - cards[node])
+        if gone:
+            found = f"was granted {few(gone)}, which {node} does not report"
             yield _at(CARD_GONE, pod, found, f"delete it, and it is granted another GPU: {_delete(pod)}")
 
 

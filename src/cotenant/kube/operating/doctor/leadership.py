@@ -63,8 +63,10 @@ def term(facts: Facts) -> Iterator[Finding]:
 
 
 def endpoint(facts: Facts) -> Iterator[Finding]:
-    """Where the leader is not known, only that the Service has one endpoint."""
-    if facts.slices is None:
+    """Where the leader is not known, only that the Service has one endpoint. A leader writes the endpoint
+    when its term begins: until then `term` reports what is wrong.
+    """
+    if facts.slices is None or not _has_begun(facts):
         return
     space, name = facts.installed.namespace, facts.installed.settings.extender.service
     strange = sorted(other for other, each in facts.slices.items() if other != name and _addresses(each))
@@ -79,6 +81,12 @@ def endpoint(facts: Facts) -> Iterator[Finding]:
     if problem is not None:
         found = f"the Service {space}/{name} {problem}"
         yield WRONG_ENDPOINT.at(f"service {space}/{name}", found, do, repair)
+
+
+def _has_begun(facts: Facts) -> bool:
+    """Whether the leader's term has begun, or that is not known."""
+    told = facts.ledgers.get(facts.leader.metadata.name) if facts.leader is not None else None
+    return told is None or told.term is None or told.term.begun
 
 
 def leads_surely(facts: Facts) -> bool:

@@ -194,14 +194,19 @@ def _crash(case: Case, status: ContainerStatus) -> tuple[str, str] | None:
     ended = now_ended or case.terminated.get(status.name)
     if status.state.waiting is not None and status.state.waiting.reason == "CrashLoopBackOff":
         how = "ends soon after each start, and the kubelet waits before it starts it again"
-    elif ended is None or not ended.exit_code or case.pod.spec.restart_policy == "Never":
-        return None
-    elif now_ended is None and (not status.restart_count or _ago(case, ended) > CRASHING):
-        return None
+    elif now_ended is not None and _fails(case, now_ended):
+        how = "has ended and is started again"
+    elif now_ended is None and status.restart_count and ended and _fails(case, ended):
+        how = "was started again after it had ended"
     else:
-        how = "has ended and is started again" if now_ended else "was started again after it had ended"
+        return None
     times = f", {status.restart_count} restarts so far" if status.restart_count else ""
     return status.name, f"container {status.name!r} {how}{times}{_exit(case, ended)}"
+
+
+def _fails(case: Case, ended: Terminated) -> bool:
+    restarted = case.pod.spec.restart_policy != "Never"
+    return restarted and ended.exit_code != 0 and _ago(case, ended) <= CRASHING
 
 
 def _ago(case: Case, ended: Terminated) -> float:

@@ -184,12 +184,7 @@ async def _warning(client: Client, pod: Pod) -> str:
 
 
 def _newest(events: Sequence[Event]) -> Event | None:
-    return max(events, key=_seen_at, default=None)
-
-
-def _seen_at(event: Event) -> float:
-    at = event.last_timestamp or event.metadata.creation_timestamp
-    return at.timestamp() if at is not None else 0.0
+    return max(events, key=lambda each: each.last_seen, default=None)
 
 
 async def _named(

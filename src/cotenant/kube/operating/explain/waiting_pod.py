@@ -91,9 +91,7 @@ class _Waiting:
         self.place = self.view.place(self.uid)
 
     def brief(self, known: Explanation | None) -> WaitingView:
-        code, sentence = (
-            (known.reason, known.sentence) if known is not None else self._reason(brief=True)[:2]
-        )
+        code, sentence = (known.reason, known.sentence) if known is not None else self._reason(brief=True)[:2]
         assert self.place is not None  # noqa: S101 - only pods in line are explained briefly
         _, held = self.view.served.holds.get(self.uid, ("", ()))
         meta = self.case.pod.metadata
