@@ -181,6 +181,35 @@ def test_room_comes_only_when_pods_end(commands: Commands, api: Api, namespace: 
     assert ran["grant"][0]["gpus"][0]["uuid"] == uuid_of("hollow-a", 0)
 
 
+def test_the_line_is_explained_by_where_each_pod_may_go(
+    commands: Commands, api: Api, namespace: str, hollow_nodes
+):
+    """Node selectors, affinity and taints count for the whole line as they do for one pod."""
+    hollow_nodes([gpu_node("hollow-a", [16 * GIB]), gpu_node("hollow-b", [16 * GIB])])
+    api.patch("/api/v1/nodes/hollow-a", {"metadata": {"labels": {"zone": "a"}}})
+    api.create(pods_of(namespace), pod("first", container(memory="12Gi"), nodeSelector={"zone": "a"}))
+    running(api, namespace, "first")
+    taint = {"key": "team", "value": "other", "effect": "NoSchedule"}
+    api.patch("/api/v1/nodes/hollow-b", {"spec": {"taints": [taint]}})
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    everywhere = [{"operator": "Exists"}]
+    bodies = {
+        "selects": {"nodeSelector": {"zone": "a"}, "tolerations": everywhere},
+        "prefers": {"affinity": affinity, "tolerations": everywhere},
+        "repelled": {},
+    }
+    for name, spec in bodies.items():
+        api.create(pods_of(namespace), pod(name, container(memory="8Gi"), **spec))
+        refused(api, namespace, name)
+    line = {each["target"]: each for each in commands.json("explain", "-A")}
+    for name in bodies:
+        alone = explained(commands, namespace, name)
+        of_line = line[f"pod {namespace}/{name}"]
+        assert (of_line["reason"], of_line["sentence"]) == ("no-room", alone["sentence"])
+
+
 def test_room_is_held_for_the_head_of_the_line(commands: Commands, api: Api, namespace: str, hollow_nodes):
     hollow_nodes([gpu_node("hollow-a", [16 * GIB])])
     api.create(pods_of(namespace), pod("first", container(memory="10Gi")))
@@ -262,6 +291,13 @@ def test_a_quota_keeps_pods_from_being_created(commands: Commands, api: Api, nam
     assert "8Gi of requests.cotenant.dev/gpu-memory asked, 8Gi of 10Gi in use" in said["sentence"]
     assert f"kubectl edit quota -n {namespace} gpu" in said["next"]
     assert explained(commands, namespace, "web")["reason"] == "quota", "a bare name finds the workload"
+    raised = {"spec": {"hard": {"requests.cotenant.dev/gpu-memory": "12Gi"}}}
+    api.patch(f"/api/v1/namespaces/{namespace}/resourcequotas/gpu", raised)
+    api.until(
+        f"/api/v1/namespaces/{namespace}/resourcequotas/gpu",
+        lambda seen: seen["status"]["hard"]["requests.cotenant.dev/gpu-memory"] == "12Gi",
+    )
+    assert "8Gi of 12Gi in use" in explained(commands, namespace, "web")["sentence"], "as it is now"
 
 
 def test_the_webhook_is_down(

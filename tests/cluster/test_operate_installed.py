@@ -111,3 +111,22 @@ def test_faults_put_into_the_installation_are_mended_and_pods_are_placed_again(
         pods_of(namespace), pod("later", container(image=installed.IMAGE, program="tenant.py", memory="2Gi"))
     )
     running(api, namespace, "later", 180)
+
+
+@pytest.mark.timeout(400)
+def test_an_agent_whose_runtime_class_does_not_exist_is_found_with_its_cause(cluster: Cluster):
+    api, commands = cluster.api, Commands(cluster.control_plane)
+    path = f"/apis/apps/v1/namespaces/{installed.NAMESPACE}/daemonsets/cotenant-agent"
+    template = {"spec": {"template": {"spec": {"runtimeClassName": "absent"}}}}
+    api.patch(path, template)
+    try:
+        api.until(path, lambda seen: not seen["status"]["currentNumberScheduled"], 120)
+        done = commands.run("doctor", "--cluster", "-o", "json")
+        found = {each["kind"]: each for each in json.loads(done.stdout)["findings"]}
+        assert done.returncode == 1
+        assert 'RuntimeClass "absent" not found' in found["pods-missing"]["found"]
+        assert found["pods-missing"]["do"].startswith("create the RuntimeClass absent")
+    finally:
+        template["spec"]["template"]["spec"]["runtimeClassName"] = None
+        api.patch(path, template)
+        installed.until_ready(api)
