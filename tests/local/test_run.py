@@ -324,13 +324,6 @@ def test_stop_ends_what_waits(simulate):
     assert len(machine.rows()) == 1
 
 
-def test_a_grant_inside_a_grant_is_one_of_its_own(machine):
-    """The inner runner must see the whole card, not what the outer grant shows to its processes."""
-    inner = [*machine.line("run", "--gpu-memory", "10Gi"), "--", sys.executable, PROGRAM, 9000]
-    done = machine("run", "--gpu-memory", "1Gi", "--", *inner)
-    assert (done.stdout, done.stderr) == ("ok\n", "")
-
-
 def test_compute_that_nobody_enforces_is_said_so(machine):
     process = machine.run("1Gi", "sh", "-c", "echo ready; read x", options=["--gpu-compute", "30"])
     assert process.stderr.readline().startswith("cotenant: compute: not enforced")

@@ -132,10 +132,10 @@ def _leave_the_grant() -> None:
     """Restarts without the shim if it is preloaded: it would report the grant as the GPU's size."""
     if "LD_PRELOAD" not in os.environ:  # nearly every call; it saves the import
         return
-    from cotenant.hardware.enforcers.shim import is_preloaded, without_slot
+    from cotenant.hardware.enforcers.shim import is_preloaded, leave_slot
 
     if is_preloaded(os.environ):
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], without_slot(os.environ))  # noqa: S606
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], leave_slot(os.environ))  # noqa: S606
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from cotenant.local.job import Job
 if TYPE_CHECKING:
     from cotenant.hardware.enforcers.enforcer import Enforcer
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
 
 def for_command(
     environ: Mapping[str, str], job: Job, enforcers: Sequence[Enforcer], cards: Mapping[str, str]
@@ -18,7 +20,7 @@ def for_command(
     """Adds slot, shim and visible GPUs. `cards` is what the command needs to find simulated GPUs."""
     own = without_slot(environ)
     own.update(cards)
-    own["CUDA_VISIBLE_DEVICES"] = ",".join(share.uuid for share in job.shares)
+    own[VISIBLE] = ",".join(share.uuid for share in job.shares)
     for enforcer in enforcers:
         own = enforcer.process_environment(job.slot, own)
     return own

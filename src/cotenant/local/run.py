@@ -11,7 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, LedgerUnusable, NoRoom
@@ -19,7 +19,8 @@ from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.core.units import format_bytes
 from cotenant.hardware import slots
 from cotenant.hardware.enforcers.shim import Shim, without_slot
-from cotenant.local import environment, line, names, processes, program, slot_folder, start, supervise
+from cotenant.local import environment, line, names, nested, processes, program, slot_folder, start, supervise
+from cotenant.local.environment import VISIBLE
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 class RunRequest(NamedTuple):
     command: tuple[str, ...]
     demand: Demand
+    sized: bool = True
+    """Whether it says how much. Otherwise it gets a whole GPU, or inside a grant all of that grant."""
     mode: Mode = DEFAULT_MODE
     name: str | None = None
     wait: bool = True
@@ -51,8 +54,11 @@ def run(
     machine: Machine, request: RunRequest, environ: Mapping[str, str], tell: Callable[[str], None]
 ) -> int:
     """Runs the command and returns its exit code. `tell` prints messages for a person."""
-    environ = without_slot(environ)
+    given, environ = environ, without_slot(environ)
     found = program.find(request.command[0], environ)
+    outer = nested.enclosing(machine, given)
+    if outer is not None:
+        _run_inside(machine, outer, request, found, environ, tell)
     shim = Shim(machine.shim.library, preload=found.preload)
     compute = _compute_enforcer(machine, request.demand, environ)
     job = _job(machine, request, found, compute, environ)
@@ -83,6 +89,25 @@ def run(
     except CotenantError as error:
         tell(f"{error}. The command has ended; its room is free when the next command looks")
     return code
+
+
+def _run_inside(
+    machine: Machine,
+    outer: Job,
+    request: RunRequest,
+    found: program.Program,
+    environ: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> NoReturn:
+    """Executes the command in the grant that this process is in already: nothing more is charged."""
+    gpus = machine.store.cards()
+    shares = nested.visible(outer, request.demand, gpus, sized=request.sized)
+    tell(f"uses the grant that it is called in: {outer.name}, {nested.describe(shares, gpus)}")
+    shim = Shim(machine.shim.library, preload=found.preload)
+    own = environment.for_command(environ, replace(outer, shares=shares), (shim,), machine.card_environment)
+    if shares == outer.shares and VISIBLE in environ:
+        own[VISIBLE] = environ[VISIBLE]  # the outer command may have chosen some of its GPUs
+    start.replace_process(found.path, request.command, own)
 
 
 def _compute_enforcer(machine: Machine, demand: Demand, environ: Mapping[str, str]) -> Enforcer | None:

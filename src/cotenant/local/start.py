@@ -13,7 +13,7 @@ import os
 import signal
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from cotenant.core.errors import CommandNotFound, CotenantError, NotExecutable
 
@@ -32,7 +32,8 @@ class Gated(NamedTuple):
 
     def open(self) -> None:
         """Lets the child execute the command; raises if it could not, and the child has exited then."""
-        os.write(self.gate, _OPEN)
+        with contextlib.suppress(BrokenPipeError):  # it was killed at the gate: its status says so
+            os.write(self.gate, _OPEN)
         os.close(self.gate)
         with open(self.report, "rb") as report:
             failure = report.read(4)
@@ -58,7 +59,8 @@ def start_gated(
         try:
             os.close(opener)
             if os.read(gate, 1) == _OPEN:
-                _become(path, arguments, environ, mask, keep)
+                os.set_inheritable(keep, True)
+                _become(path, arguments, environ, mask)
         except OSError as error:
             os.write(reporter, struct.pack("<i", error.errno or errno.EIO))
         finally:
@@ -68,15 +70,20 @@ def start_gated(
     return Gated(pid, path, opener, report)
 
 
-def _become(
-    path: str, arguments: Sequence[str], environ: Mapping[str, str], mask: Iterable[int], keep: int
-) -> None:
+def replace_process(path: str, arguments: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Executes the command in place of this process; raises if that is not possible."""
+    try:
+        _become(path, arguments, environ, signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+    except OSError as error:
+        raise _refused(path, error.errno or errno.EIO) from None
+
+
+def _become(path: str, arguments: Sequence[str], environ: Mapping[str, str], mask: Iterable[int]) -> NoReturn:
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     for number in _CAUGHT:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup stays nohup
             signal.signal(number, signal.SIG_DFL)
-    os.set_inheritable(keep, True)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         os.execve(path, list(arguments), dict(environ))  # noqa: S606

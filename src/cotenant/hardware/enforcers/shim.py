@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # `cotenant run` starts without them
 LIBRARY = "libcotenant.so"
 SLOT_VARIABLE = "COTENANT_SLOT"
 """Names the slot's folder to the shim; without it the shim looks at SLOT_IN_CONTAINER."""
+LEFT_SLOT_VARIABLE = "COTENANT_LEFT_SLOT"
+"""Names the slot to a `cotenant` that was called in it and has left it, to see the GPUs as they are."""
 PRELOAD_VARIABLE = "LD_PRELOAD"
 PRELOAD_FILE = Path("/etc/ld.so.preload")
 IN_CONTAINER = Path("/run/cotenant")
@@ -130,8 +132,17 @@ def is_preloaded(environ: Mapping[str, str]) -> bool:
 
 def without_slot(environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the environment as it would be outside any slot: for a `cotenant` that is called inside one."""
-    own = {name: value for name, value in environ.items() if name not in (SLOT_VARIABLE, PRELOAD_VARIABLE)}
+    slot = (SLOT_VARIABLE, LEFT_SLOT_VARIABLE, PRELOAD_VARIABLE)
+    own = {name: value for name, value in environ.items() if name not in slot}
     others = [entry for entry in preloads(environ) if os.path.basename(entry) != LIBRARY]
     if others:
         own[PRELOAD_VARIABLE] = ":".join(others)
+    return own
+
+
+def leave_slot(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the environment outside any slot, with a note of the slot that was left."""
+    own = without_slot(environ)
+    if slot := environ.get(SLOT_VARIABLE):
+        own[LEFT_SLOT_VARIABLE] = slot
     return own
