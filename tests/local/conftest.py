@@ -205,6 +205,48 @@ def until():
     return wait
 
 
+class OtherUser:
+    """Another user of the same machine, whose commands use the same folder."""
+
+    def __init__(self, machine):
+        self._machine = machine
+        self._as = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+    def __call__(self, *words, env=None):
+        given = {**self._machine.environ, **(env or {})}
+        return subprocess.run(
+            self.line(*words), env=given, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def line(self, *words):
+        return [*self._as, *self._machine.line(*words)]
+
+    def start(self, *words):
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            self.line(*words), env=self._machine.environ, text=True, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        self._machine.started.append(process)
+        return process
+
+
+@pytest.fixture
+def shared(simulate, tmp_path):
+    """A machine whose folder all users share, as `cotenant setup` makes it, and another user on it."""
+    if os.getuid() != 0:
+        pytest.skip("only root may become another user")
+    for path in (tmp_path, *tmp_path.parents):
+        if str(path).startswith("/tmp/pytest"):
+            path.chmod(0o755)
+    subprocess.run(
+        [sys.executable, "-m", "cotenant.cli.main", "setup", "--folder", tmp_path / "home"],
+        capture_output=True,
+        check=True,
+    )
+    machine = simulate("1x16GiB")
+    return machine, OtherUser(machine)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     needs.mark(items, __file__, "machine")

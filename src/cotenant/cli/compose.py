@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cotenant.core.units import parse_bytes, parse_duration
+from cotenant.core.units import check_unit, parse_bytes, parse_duration
 from cotenant.hardware import libraries
 from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Nvml
@@ -57,6 +57,7 @@ def machine_of(simulate: str | None) -> Machine:
     if simulate:
         return _simulated(simulate, home.prepare(base, simulate), waits)
     context = os.environ.get("COTENANT_CONTEXT_MEMORY") or CONTEXT_MEMORY
+    check_unit(context, "COTENANT_CONTEXT_MEMORY")
     place = home.prepare(base)
     return Machine(
         home=place,

@@ -11,7 +11,7 @@ from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.demand import PLACEMENTS, Demand
 from cotenant.core.errors import BadInput
 from cotenant.core.mode import DEFAULT_MODE, MODES
-from cotenant.core.units import parse_duration, parse_memory
+from cotenant.core.units import check_unit, parse_duration, parse_memory
 from cotenant.local import containers
 from cotenant.local.run import Interrupted, RunRequest, run
 
@@ -59,6 +59,9 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). Smaller demands may overtake a waiting one for
     COTENANT_PATIENCE (60s unless set); then GPUs are held for it.
 
+    Inside a grant (in a command that `cotenant run` has started) it uses that grant: nothing more is
+    charged, and all commands in it share its limit. To ask for more than the grant has is refused.
+
     Exit codes: the command's own (128+n after signal n), 75 no room, 127 not found, 126 not executable, 2
     bad input.
     """  # noqa: D301 -- \b keeps the lines below it as they are
@@ -78,6 +81,7 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     request = RunRequest(
         command=command,
         demand=demand,
+        sized=any(options[name] is not None for name in ("gpu_memory", "gpus", "whole")),
         mode=options["enforce"],
         name=options["name"],
         wait=not options["no_wait"],
@@ -96,6 +100,8 @@ def _tell(line: str) -> None:
 
 def _demand(options: dict[str, Any]) -> Demand:
     memory = options["gpu_memory"]
+    if memory is not None:
+        check_unit(memory, "--gpu-memory")
     return Demand(
         memory=None if memory is None else parse_memory(memory, "--gpu-memory"),
         gpus=1 if options["gpus"] is None else options["gpus"],

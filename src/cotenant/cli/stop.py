@@ -19,11 +19,18 @@ from cotenant.local.stop import stop
 def command(ctx: click.Context, name: str, timeout: str) -> None:
     """Terminate NAME: every process of its grant, or a command that waits in line.
 
-    All its processes get SIGTERM; those that still run after the timeout get SIGKILL.
+    All its processes get SIGTERM; those that still run after the timeout get SIGKILL. In a folder of
+    several users, only the user who started NAME and root can stop it.
 
     \b
     cotenant stop train
     cotenant stop train --timeout 0s       kill it at once
     """  # noqa: D301 -- \b keeps the lines below it as they are
-    job, killed = stop(machine_of(ctx.obj), name, parse_duration(timeout, "--timeout"))
-    click.echo(f"{job.name} {'was killed' if killed else 'has ended'}")
+    done = stop(machine_of(ctx.obj), name, parse_duration(timeout, "--timeout"))
+    click.echo(f"{done.job.name} {'was killed' if done.killed else 'has ended'}")
+    if done.unreleased is not None:
+        click.echo(
+            f"cotenant: {done.unreleased}: the room of {done.job.name} is released by the next command of "
+            "Cotenant that can write it",
+            err=True,
+        )

@@ -1,14 +1,20 @@
-"""Terminates a job: its command, the command's descendants, and every process in its slot."""
+"""Terminates a job: its command, the command's descendants, and every process in its slot.
+
+It needs no free disk: on a full one the ledger cannot be written, and it is just then that a job has to end.
+What has ended is released by the next `cotenant` that can write.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from typing import NamedTuple
 
-from cotenant.core.errors import CotenantError
+from cotenant.core.errors import CotenantError, LedgerUnusable
 from cotenant.hardware import slots
-from cotenant.local import line, processes, reap
+from cotenant.local import line, ownership, processes, reap, slot_folder
 from cotenant.local.find import by_name
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
@@ -21,36 +27,77 @@ class NotStopped(CotenantError):
     """Its processes could not be signalled, or do not exit."""
 
 
-def stop(machine: Machine, name: str, timeout: float) -> tuple[Job, bool]:
-    """Sends SIGTERM and, after the timeout, SIGKILL; returns the job, and whether it had to be killed."""
-    line.release_ended(machine)
-    job = by_name(machine.store.jobs(), name)
+class Stopped(NamedTuple):
+    job: Job
+    killed: bool
+    """Whether SIGTERM was not enough."""
+    unreleased: LedgerUnusable | None
+    """Why its room could not be released in the ledger."""
+
+
+def stop(machine: Machine, name: str, timeout: float) -> Stopped:
+    """Sends SIGTERM and, after the timeout, SIGKILL."""
+    with contextlib.suppress(LedgerUnusable):
+        line.release_ended(machine)
+    job = by_name(_jobs(machine), name)
+    ownership.check(job, "stop")
     killed = False
     _signal(job, signal.SIGTERM)
     if not _ended(machine, job, timeout):
         killed = True
-        if not _killed(machine, job):
-            raise NotStopped(
-                f"{name} was killed but does not exit: see `cotenant ps`, and dmesg for its driver"
-            )
-    line.release_ended(machine)
-    return job, killed
+        refused = _killed(machine, job)
+        if refused is not None:
+            raise NotStopped(_why_not(name, refused))
+    try:
+        line.release_ended(machine)
+    except LedgerUnusable as error:
+        return Stopped(job, killed, error)
+    return Stopped(job, killed, None)
 
 
-def _killed(machine: Machine, job: Job) -> bool:
-    """Sends SIGKILL repeatedly, since a process may start while others are killed; False if some are left."""
+def _jobs(machine: Machine) -> list[Job]:
+    """Lists the jobs. Where the ledger cannot even be read, those that run are in the records of their
+    slots, on tmpfs.
+    """
+    try:
+        return machine.store.jobs()
+    except LedgerUnusable:
+        folders = slot_folder.find_strays(machine.home, set())
+        found = [job for folder in folders if (job := slot_folder.read(folder)) and reap.is_alive(job)]
+        if not found:
+            raise
+        return found
+
+
+def _why_not(name: str, refused: set[int]) -> str:
+    if not refused:
+        return f"{name} was killed but does not exit: see `cotenant ps`, and dmesg for its driver"
+    which = ", ".join(f"{pid} ({processes.title(pid)[:60]})" for pid in sorted(refused))
+    return f"{name} has processes of another user, which only root can stop: {which}. Use sudo"
+
+
+def _killed(machine: Machine, job: Job) -> set[int] | None:
+    """Sends SIGKILL repeatedly, since a process may start while others are killed.
+
+    Returns None once all have ended, else the PIDs that this user may not signal.
+    """
+    refused = set[int]()
     end = time.monotonic() + AFTER_KILL
     while time.monotonic() < end:
-        _signal(job, signal.SIGKILL)
+        refused = _signal(job, signal.SIGKILL)
         if _ended(machine, job, LOOKS * 4):
-            return True
-    return False
+            return None
+        if refused:
+            break
+    return refused
 
 
 def _ended(machine: Machine, job: Job, seconds: float) -> bool:
     end = time.monotonic() + seconds
     while True:
-        found = machine.store.find(job.id)
+        found: Job | None = job
+        with contextlib.suppress(LedgerUnusable):
+            found = machine.store.find(job.id)
         if found is None or not reap.is_alive(found):
             return True
         if time.monotonic() >= end:
@@ -58,13 +105,13 @@ def _ended(machine: Machine, job: Job, seconds: float) -> bool:
         time.sleep(LOOKS)
 
 
-def _signal(job: Job, number: int) -> None:
+def _signal(job: Job, number: int) -> set[int]:
+    """Signals every process of the job; returns the PIDs that this user may not signal."""
     pids = {job.process.pid} if job.process.alive() else set[int]()
     pids |= {below for pid in pids for below in processes.descendants(pid)}
     if job.shares:
         pids |= set(_in_slot(job))
-    for pid in pids - {os.getpid()}:
-        _send(pid, number, job)
+    return {pid for pid in pids - {os.getpid()} if not _send(pid, number)}
 
 
 def _in_slot(job: Job) -> list[int]:
@@ -77,16 +124,18 @@ def _in_slot(job: Job) -> list[int]:
     return [entry.pid for entry in entries if processes.maps_file(entry.pid, path)]
 
 
-def _send(pid: int, number: int, job: Job) -> None:
+def _send(pid: int, number: int) -> bool:
+    """Returns False if this user may not signal the process."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
+        return True
     try:
         signal.pidfd_send_signal(handle, number)
     except ProcessLookupError:
-        return
+        return True
     except PermissionError:
-        raise NotStopped(f"{job.name} belongs to {job.user}: only they or root can stop it") from None
+        return False
     finally:
         os.close(handle)
+    return True

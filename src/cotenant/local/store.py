@@ -65,6 +65,8 @@ class Books:
         self.jobs = dict(self._stored)
         self.once_committed: list[Callable[[], None]] = []
         """Called after the commit, before any other change."""
+        self.unless_committed: list[Callable[[], None]] = []
+        """Called if the change fails: undo what was done outside the ledger."""
 
     @property
     def granted(self) -> list[Job]:
@@ -117,17 +119,20 @@ class LedgerStore:
         with _signals_held(), self.locked(), self._plainly():
             connection = self._connection()
             connection.execute("BEGIN IMMEDIATE")
+            books = None
             try:
                 books = Books(connection)
                 yield books
                 books.write()
                 connection.execute("COMMIT")
-                for action in books.once_committed:
-                    action()
             except BaseException:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
+                for undo in books.unless_committed if books is not None else ():
+                    undo()
                 raise
+            for action in books.once_committed:
+                action()
 
     def jobs(self) -> list[Job]:
         """Lists all jobs as of the last commit."""
@@ -237,7 +242,7 @@ class LedgerStore:
 def _explain(path: Path, error: sqlite3.Error) -> str:
     text = str(error)
     if "full" in text or "I/O" in text:
-        return f"the ledger {path} cannot be written ({text}): is the disk full? Nothing was changed"
+        return f"the ledger {path} cannot be written ({text}): is the disk full? It stays as it was"
     if "readonly" in text or "unable to open" in text or "locked" in text:
         return f"the ledger {path} cannot be written ({text}): check its owner and mode, or set COTENANT_HOME"
     return f"the ledger {path} is damaged ({text}): `cotenant doctor --fix` rebuilds it from what is running"

@@ -10,7 +10,7 @@ from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.core.units import Memory, format_bytes
 from cotenant.hardware import slots
 from cotenant.hardware.accounting import NOISE
-from cotenant.local import line, slot_folder
+from cotenant.local import line, ownership, slot_folder
 from cotenant.local.doctor.facts import GpuFacts, Holding, MachineFacts
 from cotenant.local.doctor.lowering import Held, lowered
 from cotenant.local.doctor.slots import granted
@@ -139,6 +139,7 @@ def _shrink(machine: Machine, job: Job, uuid: str, size: int) -> Job:
         return resize(machine, job.name, Memory(bytes=size * job.demand.count)).after
     with machine.store.change() as books:  # the grant of a whole GPU has the size of the GPU
         job = granted(books.jobs, job.id)
+        ownership.check(job, "resize")
         shares = tuple(replace(share, memory=size) if share.uuid == uuid else share for share in job.shares)
         after = books.jobs[job.id] = replace(job, shares=shares)
         machine.shim.change(job.slot, {uuid: size})
