@@ -28,6 +28,8 @@ class ContainerDemand:
     demand: Demand
     asked: Mapping[str, int]
     """The dialect's resources that it asks for, in the dialect's units."""
+    admitted: bool = False
+    """Whether it has a slot: then admission wrote its native figures, and quotas have counted them."""
 
 
 @dataclass(frozen=True, slots=True)

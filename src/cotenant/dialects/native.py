@@ -55,11 +55,30 @@ class Native(ShownByUuid):
             )
         return replace(wishes.memory(container, names.GPU_MEMORY, memory), compute=compute)
 
+    def for_each_gpu(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> dict[str, int]:
+        """Returns the figures of a container with a slot with its compute on each GPU: what `write` wrote is
+        the sum over all, and the number of GPUs may have been changed since.
+        """
+        compute, gpus = asked.get(names.GPU_COMPUTE), wishes.counts.get(container, 1)
+        if compute is None:
+            return dict(asked)
+        field = f"container {container!r}: {names.GPU_COMPUTE}"
+        if compute < gpus:
+            raise BadInput(f"{field}: {compute} percent cannot be spread over {gpus} GPUs: ask for more")
+        if compute > 100 * gpus:
+            raise BadInput(
+                f"{field}: {compute} percent were admitted and need at least {-(-compute // 100)} GPUs, and "
+                f"the annotation {names.gpu_count(container)} says {gpus}: raise it"
+            )
+        return {**asked, names.GPU_COMPUTE: compute // gpus}
+
     def write(self, demand: Demand) -> dict[str, int]:
-        """Writes a demand as resources; the GPUs over which memory is spread are counted by an annotation."""
+        """Writes a demand as resources, each in all: compute is the sum over its GPUs, so that quotas count
+        what is charged. The GPUs over which memory is spread are counted by an annotation.
+        """
         if demand.memory is None:
             return {names.GPU: demand.whole}
-        compute = {} if demand.compute is None else {names.GPU_COMPUTE: demand.compute}
+        compute = {} if demand.compute is None else {names.GPU_COMPUTE: demand.compute * demand.gpus}
         return {names.GPU_MEMORY: demand.memory.bytes or 0, **compute}
 
     def capacity(self, gpus: Sequence[GPU]) -> dict[str, int]:

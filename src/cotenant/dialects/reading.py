@@ -35,6 +35,8 @@ def read_container(
         raise BadInput(
             f"container {container!r}: {names.GPU_SLOT}: {slot}: this is added for you: leave it out"
         )
+    if slot:
+        asked = dialects.native.for_each_gpu(container, asked, wishes)
     native = dialects.native.read(container, asked, wishes)
     spoken = [
         (dialect, demand)
@@ -49,9 +51,10 @@ def read_container(
     if spoken:
         dialect, demand = spoken[0]
         own = {name: amount for name, amount in asked.items() if name in dialect.resources}
-        return ContainerDemand(container, position, dialect.name, demand if native is None else native, own)
+        demand = demand if native is None else native
+        return ContainerDemand(container, position, dialect.name, demand, own, admitted=bool(slot))
     if native is not None:
-        return ContainerDemand(container, position, dialects.native.name, native, asked)
+        return ContainerDemand(container, position, dialects.native.name, native, asked, admitted=bool(slot))
     if slot:
         raise BadInput(
             f"container {container!r}: {names.GPU_SLOT}: this is added for you: leave it out, and ask for "

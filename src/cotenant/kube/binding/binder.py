@@ -24,6 +24,7 @@ from cotenant.kube.api.errors import Conflict, KubeError
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import PODS
+from cotenant.kube.binding.counted import check_counted
 from cotenant.kube.binding.fencing import fenced
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.logs import get_logger
@@ -172,6 +173,7 @@ class Binder:
         if grant is None:
             self.line.add(pod, demand.demands)
             raise NoRoom(f"no room on the GPUs of {node} any more")
+        check_counted(pod, grant)
         gpus = {gpu.uuid: gpu for gpu in cluster.ledger(node).gpus}
         annotations = bind_annotations(demand.slots, grant, gpus, self.wall_ns(), self.dialects)
         cluster.charge(node, grant)

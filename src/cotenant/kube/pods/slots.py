@@ -42,8 +42,8 @@ class PodDemand:
 
     @property
     def memory(self) -> int:
-        """Bytes that it is charged on shared cards."""
-        return sum(slot.demand.per_card(0) * slot.demand.gpus for slot in self.slots if slot.demand.memory)
+        """Bytes that it asks for on shared cards."""
+        return sum(slot.demand.memory.bytes or 0 for slot in self.slots if slot.demand.memory)
 
     @property
     def whole(self) -> int:
@@ -107,7 +107,13 @@ def _holder(
 
 
 def _largest(members: Sequence[ContainerDemand]) -> Demand:
-    """Returns a demand that covers all: as many GPUs as any asks for, on each as much as any asks for."""
+    """Returns a demand that covers all: as many GPUs as any asks for, on each as much as any asks for.
+
+    Once all are admitted, it is the holder's own: admission wrote the slot's demand there, and quotas have
+    counted that. Annotations that are changed later would make more of it.
+    """
+    if all(member.admitted for member in members):
+        return members[-1].demand
     demands = [member.demand for member in members]
     first = demands[0]
     if all(demand == first for demand in demands):

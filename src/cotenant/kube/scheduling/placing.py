@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from cotenant.core.demand import Demand
 from cotenant.core.fragmentation import Typical
+from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.core.ledger import Room
 from cotenant.core.placement import choose
@@ -76,8 +77,17 @@ def put_all(
         shares = list[Share]()
         for at in taken:
             gpu = now[at].gpu
-            share = Share(gpu.uuid, demand.per_card(gpu.memory), demand.compute, whole=demand.memory is None)
+            share = Share(gpu.uuid, _bytes_on(demand, gpu), demand.compute, whole=demand.memory is None)
             now[at] = now[at].after(share)
             shares.append(share)
         granted.append(tuple(shares))
     return granted
+
+
+def _bytes_on(demand: Demand, gpu: GPU) -> int:
+    """Returns what is granted on this GPU. Memory that cannot be split evenly is rounded down, unlike in
+    `Demand.per_card`: the sum over all GPUs must not be more than quotas have counted.
+    """
+    if demand.memory is None or demand.memory.bytes is None:
+        return demand.per_card(gpu.memory)
+    return demand.memory.bytes // demand.gpus
