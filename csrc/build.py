@@ -50,7 +50,7 @@ def sources(library: Library, machine: str) -> list[Path]:
 
 def build(out: Path, machine: str) -> list[Path]:
     """Compiles every library in `out` that is not up to date; returns the paths of all."""
-    headers = [*HERE.glob("**/*.h"), *HERE.glob("**/*.map"), Path(__file__)]
+    headers = [*(file for kind in ("h", "def", "map") for file in HERE.glob(f"**/*.{kind}")), Path(__file__)]
     built = []
     for library in LIBRARIES:
         files = sources(library, machine)

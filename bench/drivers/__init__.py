@@ -1,0 +1,1 @@
+"""Compares what real CUDA drivers and real CUDA programs do with and without the shim."""
