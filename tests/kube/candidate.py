@@ -22,6 +22,8 @@ async def main(config: str, namespace: str, written: TextIO) -> None:
         while not running.done():
             before = time.monotonic()
             leads = election.leading()
+            if leads:
+                election.took_over(election.term)
             written.write(f"{before:.6f} {int(leads)} {election.term}\n")
             await asyncio.sleep(0.01)
 

@@ -219,6 +219,42 @@ def test_one_who_has_withdrawn_and_ends_does_not_release_the_lease():
     virtual_time.run(story())
 
 
+@pytest.mark.parametrize("took_over", [True, False])
+def test_an_inherited_lease_is_released_only_by_one_who_took_over_what_was_left_behind(took_over):
+    async def story():
+        ballot = Ballot(Random(1))
+        ballot.spec = {"holderIdentity": "dead", "leaseDurationSeconds": 10, "leaseTransitions": 6}
+        one, two = candidate(ballot, "one"), candidate(ballot, "two")
+        running = asyncio.create_task(one.run())
+        term = await one.wait_until_leading()
+        one.took_over(term if took_over else term - 1)
+        await stop(running)
+        assert ballot.spec["holderIdentity"] == (None if took_over else "one")
+        running = asyncio.create_task(two.run())
+        await two.wait_until_leading()
+        assert two.inherited is not took_over
+        await stop(running)
+
+    virtual_time.run(story())
+
+
+def test_one_whose_lease_is_over_and_ends_does_not_release_it_after_all():
+    """Its writes were in doubt when it lost the lease, and still are."""
+
+    async def story():
+        ballot = Ballot(Random(1))
+        one = candidate(ballot, "one")
+        running = asyncio.create_task(one.run())
+        term = await one.wait_until_leading()
+        ballot.down = True
+        await one.wait_until_over(term)
+        ballot.down = False
+        await stop(running)
+        assert ballot.spec["holderIdentity"] == "one"
+
+    virtual_time.run(story())
+
+
 def test_the_duration_that_counts_is_the_one_the_holder_wrote():
     async def story():
         ballot = Ballot(Random(1))
@@ -331,8 +367,9 @@ def test_a_lease_that_is_not_there_is_made_and_its_unknown_holder_waited_for():
         ballot = Ballot(Random(1), spec=None)
         one, two = candidate(ballot, "one"), candidate(ballot, "two")
         tasks = [asyncio.create_task(e.run()) for e in (one, two)]
-        await led_by(one, two)
+        leader = await led_by(one, two)
         assert 10 <= asyncio.get_running_loop().time() < 11
+        leader.took_over(leader.term)
         await stop(*tasks)
         assert ballot.spec["holderIdentity"] is None
 

@@ -83,7 +83,8 @@ def test_a_request_that_arrives_before_the_fence_is_found_bound():
 def test_doubt_lasts_as_long_as_the_api_server_is_silent():
     async def main():
         at = world()
-        at.api.fates = {"bind": [lost()], "patch": [lost(before=True)] * 20}
+        silent = [lost(before=True)] * 20
+        at.api.fates = {"bind": [lost()], "patch": [*silent], "get": [*silent]}
         with pytest.raises(Unreachable):
             await at.bind("a")
         await asyncio.sleep(30)
@@ -162,7 +163,8 @@ def test_in_doubt_when_the_lease_ends_the_next_list_tells():
     async def main():
         for happened in (True, False):
             at = world()
-            at.api.fates = {"bind": [lost(before=not happened)], "patch": [lost(before=True)] * 99}
+            silent = [lost(before=True)] * 99
+            at.api.fates = {"bind": [lost(before=not happened)], "patch": [*silent], "get": [*silent]}
             at.api.at_once = False
             with pytest.raises(Unreachable):
                 await at.bind("a")

@@ -21,6 +21,7 @@ class Election:
     def __init__(self):
         self.term, self.holder, self.inherited = 0, "", False
         self.held, self.withdrawn, self._turned = False, [], asyncio.Event()
+        self.taken_over = []
 
     def leading(self, for_seconds=0.0):
         return self.held
@@ -36,6 +37,9 @@ class Election:
     def withdraw(self, seconds):
         self.withdrawn.append(seconds)
         self.take()
+
+    def took_over(self, term):
+        self.taken_over.append(term)
 
     async def _until(self, held):
         while self.held is not held:
@@ -118,11 +122,13 @@ async def test_nothing_is_served_until_all_have_begun_and_the_reason_is_said():
         assert it.waiting() == "ledger: pods: not listed yet"
         assert it.waiting_seconds() >= 0
         assert (it.state().number, it.state().begun) == (1, False)
+        assert election.taken_over == [], "stopped now, the next leader has to do it"
         slow.fails = None
         await asyncio.sleep(0.6)  # longer than the first pauses between tries
         assert it.not_serving() is None
         assert it.waiting() is None
         assert said == ["ledger begins 1", "line begins 1", "line runs"]
+        assert election.taken_over == [1]
 
 
 @pytest.mark.parametrize(("when", "leader"), [("begin", True), ("begin", False), ("run", True)])

@@ -84,6 +84,8 @@ class Election:
     holder: str = field(default="", init=False)
     """The identity in the lease, for display."""
     trouble: KubeError | None = field(default=None, init=False)
+    _taken_over: int = field(default=0, init=False)
+    """The last term of which `took_over` was said."""
     _begins: float = field(default=NEVER, init=False)
     _ends: float = field(default=NEVER, init=False)
     _away_until: float = field(default=NEVER, init=False)
@@ -103,6 +105,12 @@ class Election:
         """
         self._away_until = self.clock() + seconds
         self._drop()
+
+    def took_over(self, term: int) -> None:
+        """Says that what an earlier leader may have left behind is dealt with. Until then an inherited lease
+        is not released: the next leader inherits it in turn.
+        """
+        self._taken_over = term
 
     def must_lead(self, for_seconds: float = 0.0) -> None:
         if not self.leading(for_seconds):
@@ -267,10 +275,12 @@ class Election:
         changed.set()
 
     async def _release(self) -> None:
-        """Releases the lease, so that the next leader need not wait; not if this server has withdrawn, nor
-        while it waits itself for an unknown leader's time to end.
+        """Releases the lease, so that the next leader need not wait nor fence. Not if that would hide that a
+        write may still arrive: if this server has withdrawn, has lost its lease, has not taken over what it
+        inherited, or waits itself for an unknown leader's time to end.
         """
-        begun = self._begins <= self.clock() and self._away_until <= self.clock()
+        clean = not self.inherited or self._taken_over == self.term
+        begun = self.leading() and clean
         self._ends = NEVER
         self._notify()
         try:

@@ -18,14 +18,13 @@ from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, NoRoom
 from cotenant.dialects.binding import bind_annotations
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.api.backoff import Backoff
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import Conflict, KubeError
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.binding.counted import check_counted
-from cotenant.kube.binding.fencing import fenced
+from cotenant.kube.binding.fencing import NotChanged, fence_all, fenced
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of, has_ended
@@ -114,6 +113,9 @@ class Binder:
                 pod = await self._read(target)
             if self._is_done(pod, target.node):
                 return
+            if self.feed.is_unfenced(pod):
+                pod = await self._fence(pod)
+                continue
             try:
                 await self._post(pod, target.node)
             except Conflict:
@@ -127,6 +129,18 @@ class Binder:
         if pod.metadata.uid != target.uid:
             raise NotBound(f"{target} is another one by now")
         return pod
+
+    async def _fence(self, pod: Pod) -> Pod | None:
+        """Returns the pod when an earlier Binding cannot change it any more."""
+        try:
+            now = await fenced(self.client, pod, WITHIN)
+        except NotChanged as error:
+            raise NotBound(
+                f"pod {pod.metadata.namespace}/{pod.metadata.name} cannot be changed, so a Binding that was "
+                f"sent earlier may still arrive; it is bound when something has changed it: {error}"
+            ) from None
+        self.feed.unfenced.pop(pod.metadata.uid, None)
+        return now
 
     def _is_done(self, pod: Pod, node: str) -> bool:
         """Reports whether an earlier attempt, whose response was lost, has bound it. Raises for a pod that
@@ -196,24 +210,17 @@ class Binder:
 
     async def _settle(self, pod: Pod) -> None:
         """Repeats until the outcome is known. If we do not lead any more, the next leader's list shows it."""
-        meta, backoff = pod.metadata, Backoff(0.2, 5.0, self.random)
-        while True:
-            try:
-                self.must_lead(0.0)
-            except CotenantError:
-                return
-            try:
-                now = await fenced(self.client, pod, WITHIN)
-            except KubeError as error:
-                log.warning(
-                    "not known whether the pod is bound",
-                    namespace=meta.namespace,
-                    pod=meta.name,
-                    uid=meta.uid,
-                    error=error,
-                )
-                await asyncio.sleep(backoff.next(error.retry_after))
-                continue
+
+        def seen(uid: str, now: Pod | None, refused: NotChanged | None) -> None:
+            self.feed.fenced(uid, refused)
             if now is None or not self.feed.load(now):
-                self._give_back(meta.uid)
-            return
+                self._give_back(uid)
+
+        await fence_all(self.client, [pod], seen, self._leads, random=self.random)
+
+    def _leads(self) -> bool:
+        try:
+            self.must_lead(0.0)
+        except CotenantError:
+            return False
+        return True

@@ -15,6 +15,7 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Change, Store
+from cotenant.kube.binding.fencing import NotChanged
 from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.gpus import gpus_of_node
 from cotenant.kube.pods.demand import grant_of, has_ended
@@ -35,6 +36,10 @@ class LedgerFeed:
     cluster: ClusterLedger
     under_way: set[str] = field(default_factory=set)
     """UIDs of pods that are being bound."""
+    unfenced: dict[str, str] = field(default_factory=dict)
+    """UID to the resourceVersion of pods that the API server did not let us change: a Binding that was sent
+    earlier can still arrive as long as they have this resourceVersion.
+    """
     _unreadable: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -105,6 +110,23 @@ class LedgerFeed:
             self.cluster.load(pod.spec.node_name, grant)
         return grant is not None
 
+    def fenced(self, uid: str, refused: NotChanged | None) -> None:
+        """Notes whether an earlier Binding of the pod is ruled out for certain."""
+        self.unfenced.pop(uid, None)
+        if refused is not None:
+            meta = refused.pod.metadata
+            self.unfenced[uid] = meta.resource_version
+            log.error(
+                "pod cannot be changed: it is not bound until it can be",
+                namespace=meta.namespace,
+                pod=meta.name,
+                uid=uid,
+                error=refused,
+            )
+
+    def is_unfenced(self, pod: Pod) -> bool:
+        return self.unfenced.get(pod.metadata.uid) == pod.metadata.resource_version
+
     def _is_seen(self, uid: str) -> bool:
         """Reports the same as `_seen` without reading the grant: there may be thousands, and each was read
         when it came.
@@ -144,6 +166,7 @@ class LedgerFeed:
         if change.kind == "deleted" or has_ended(pod):
             self.cluster.release(uid)
             self._unreadable.discard(uid)
+            self.unfenced.pop(uid, None)
         elif pod.spec.node_name and not self._is_known(change):
             grant = self.grant(pod)
             if grant is not None:

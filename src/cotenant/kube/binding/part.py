@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from cotenant.core.errors import BadInput, CotenantError
+from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.informers import Need
+from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.binding.binder import Binder, BinderLine
-from cotenant.kube.binding.fencing import fence_all
+from cotenant.kube.binding.fencing import NotChanged, fence_all
 from cotenant.kube.binding.history import LONGEST, History
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.logs import get_logger
@@ -43,6 +45,7 @@ class LedgerPart(Part):
         self._cluster = context.share(ClusterLedger())
         self._feed = context.share(LedgerFeed(self._pods.store, self._nodes.store, self._cluster))
         self._history = context.share(History(self._cluster))
+        self._fencing: str | None = None
         gauge(Metric.CHARGED_PODS, context.registry).set_function(lambda: len(self._cluster.pods))
 
     @classmethod
@@ -65,11 +68,14 @@ class LedgerPart(Part):
     async def run(self) -> None:
         await self._feed.recount(self._pods.relist)
 
+    def in_doubt(self) -> bool:
+        return bool(self._feed.unfenced)
+
     def ready(self) -> str | None:
         for each in (self._pods, self._nodes):
             if each.trouble is not None or not each.synced:
                 return f"{each.resource.plural}: {each.trouble or 'not listed yet'}"
-        return None
+        return self._fencing
 
     async def _fence(self, term: Term) -> None:
         """Invalidates Bindings of the leader before, which may arrive after our list: it did not release the
@@ -81,7 +87,20 @@ class LedgerPart(Part):
             if not pod.spec.node_name and not has_ended(pod) and holds_slot(pod)
         ]
         log.info("fencing pods that are not bound", term=term.number, pods=len(unbound))
-        await fence_all(self._client, unbound, self._feed.load, lambda: self._leading.leads(term))
+        try:
+            await fence_all(
+                self._client, unbound, self._fenced, lambda: self._leading.leads(term), self._report
+            )
+        finally:
+            self._fencing = None
+
+    def _fenced(self, uid: str, now: Pod | None, refused: NotChanged | None) -> None:
+        if now is not None:
+            self._feed.load(now)
+        self._feed.fenced(uid, refused)
+
+    def _report(self, left: int, error: KubeError | None) -> None:
+        self._fencing = f"{left} pods that wait are not fenced yet: {error}" if left else None
 
     def _learn(self) -> None:
         """Takes what runs for typical, until more is known."""

@@ -128,6 +128,7 @@ class Leadership:
         for part in self.parts:
             await self._begin(part, term)
         self._begun = True
+        self.election.took_over(term.number)
         self.begun(term)
         self.failures.in_term.clear()
         leaders = [part for part in self.parts if part.leader_only]
