@@ -12,7 +12,7 @@ from cluster.cotenant.gpunodes import GIB, gpu_node
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, pod, pods_of
 from cluster.cotenant.stopping import STEPS
-from cluster.testbed.api import Api, Object
+from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.component import Component
 
 pytestmark = pytest.mark.timeout(180)
@@ -99,6 +99,81 @@ def test_a_leader_struck_in_the_middle_of_a_bind_is_followed_by_one_that_never_g
         assert placed(api, namespace) == {holder}
         api.delete(f"{pods_of(namespace)}/{holder}")
         until(lambda: agreed(cotenant, api, namespace), "what has ended is not charged")
+        assert auditor.violations == []
+
+
+LONGEST = 262_144
+"""Bytes of annotations that an API server lets a pod have."""
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+
+
+@contextlib.contextmanager
+def full(api: Api, namespace: str, name: str) -> Iterator[None]:
+    """The author fills the pod's annotations to the last byte, after it was admitted."""
+    path = f"{pods_of(namespace)}/{name}"
+    used = api.get(path)["metadata"].get("annotations") or {}
+    left = LONGEST - sum(len(key) + len(text) for key, text in used.items()) - len("full")
+    api.patch(path, {"metadata": {"annotations": {"full": "x" * left}}})
+    yield
+
+
+@contextlib.contextmanager
+def frozen(api: Api, namespace: str, name: str) -> Iterator[None]:
+    """An administrator's policy denies every update of the pod."""
+    policy = f"frozen-{namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": f"object.metadata.name != {name!r}", "message": "it is frozen"}],
+    }
+    binding = {"policyName": policy, "validationActions": ["Deny"]}
+    binding["matchResources"] = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    }
+    kind = "ValidatingAdmissionPolicy"
+    group = "admissionregistration.k8s.io/v1"
+    meta = {"name": policy}
+    api.create(POLICIES, {"apiVersion": group, "kind": kind, "metadata": meta, "spec": spec})
+    body = {"apiVersion": group, "kind": f"{kind}Binding", "metadata": meta, "spec": binding}
+    bindings = POLICIES.replace("policies", "policybindings")
+    api.create(bindings, body)
+
+    def denied() -> bool:
+        try:
+            api.patch(f"{pods_of(namespace)}/{name}", {"metadata": {"labels": {"at": str(time.time_ns())}}})
+        except Refused:
+            return True
+        return False
+
+    until(denied, "the policy is in force")
+    try:
+        yield
+    finally:
+        api.delete(f"{bindings}/{policy}")
+        api.delete(f"{POLICIES}/{policy}")
+
+
+@pytest.mark.parametrize("made_so", [full, frozen])
+def test_a_waiting_pod_that_cannot_be_changed_does_not_stop_the_leader_after_one_that_died(
+    made_so, cotenant: Installation, api: Api, namespace: str, node: str, no_scheduler: None
+):
+    leader = cotenant.leader()
+    (other,) = [server for server in cotenant.servers if server is not leader]
+    assert leader is not None
+    stuck, free = make(api, namespace, "stuck"), make(api, namespace, "free")
+    with made_so(api, namespace, "stuck"), Auditor(api) as auditor:
+        leader.kill()
+        try:
+            until(lambda: cotenant.leader() is other, "the other one leads and serves", 60)
+            refused = ask_until_it_leads(cotenant, other, stuck, node)
+            assert "cannot be changed" in refused, refused
+            assert ask_until_it_leads(cotenant, other, free, node) == ""
+            until(lambda: agreed(cotenant, api, namespace), "what is charged is what is bound")
+            assert placed(api, namespace) == {"free"}
+        finally:
+            leader.start()
+            cotenant.wait()
         assert auditor.violations == []
 
 

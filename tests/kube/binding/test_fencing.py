@@ -14,7 +14,9 @@ from cotenant.kube.binding.binder import NotBound
 from cotenant.kube.binding.fencing import BINDING_OVER, fence_all
 
 DENIED = [
-    pytest.param(Invalid("annotations: Too long: may not be more than 262144 bytes", code=422), id="too long"),
+    pytest.param(
+        Invalid("annotations: Too long: may not be more than 262144 bytes", code=422), id="too long"
+    ),
     pytest.param(Forbidden("ValidatingAdmissionPolicy 'frozen' denied request", code=403), id="policy"),
     pytest.param(KubeError("a webhook's own code", code=451), id="odd code"),
     pytest.param(ServerFailed("failed calling webhook", code=500, uncertain=True), id="webhook away"),
@@ -175,7 +177,7 @@ def test_such_a_pod_is_not_bound_until_it_can_be_changed():
         with pytest.raises(Unreachable):
             await at.bind("a")
         await at.settled()
-        with pytest.raises(NotBound, match="cannot be changed.*policy frozen denied it"):
+        with pytest.raises(NotBound, match=r"cannot be changed.*policy frozen denied it"):
             await at.bind("a")
         await at.bind("b")
         bound_and_charged(at, "b")

@@ -12,9 +12,10 @@ from kube.apiserver import unused_ports
 from kube.server.example import Example, ExampleSettings
 
 from cotenant.core.errors import CotenantError
-from cotenant.kube.api.errors import Forbidden
-from cotenant.kube.api.resources import PODS
+from cotenant.kube.api.errors import Forbidden, Unreachable
+from cotenant.kube.api.resources import LEASES, PODS
 from cotenant.kube.api.watcher import Watcher
+from cotenant.kube.binding.binder import Binder, NotBound
 from cotenant.kube.parts.part import Part
 from cotenant.kube.parts.running import PartFailed
 from cotenant.kube.parts.settings import settings_type
@@ -174,3 +175,65 @@ async def test_a_server_that_cannot_list_pods_still_serves_the_webhook(start, mo
     assert status == 200, ready
     _, ready = await asked.until("/readyz", "[-]term ")
     assert "ledger: pods: list pods: not allowed" in ready
+
+
+LONGEST = 262_144
+"""Bytes of annotations that an API server lets a pod have: one more is refused, in whatever change."""
+
+
+async def inherited(client, namespace):
+    """A leader has died, and a pod waits that nobody can annotate."""
+    slot = {"cotenant.dev/gpu-memory": "4Gi", "cotenant.dev/gpu-slot": "1"}
+    container = {"name": "main", "image": "x", "resources": {"limits": slot, "requests": slot}}
+    full = {"full": "x" * (LONGEST - len("full"))}
+    await client.create(
+        PODS,
+        {"metadata": {"name": "waits", "annotations": full}, "spec": {"containers": [container]}},
+        namespace,
+    )
+    dead = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 1}
+    await client.create(LEASES, {"metadata": {"name": "cotenant-server"}, "spec": dead}, namespace)
+
+
+async def test_a_waiting_pod_that_cannot_be_changed_does_not_stop_a_new_leader(start, client, namespace):
+    await inherited(client, namespace)
+    asked = await start()
+    _, ready = await asked.until("/readyz", "1 pods that wait are not fenced yet: patch pods")
+    assert "[-]term 2: ledger: 1 pods that wait are not fenced yet" in ready
+    await asked.until("/metrics", "cotenant_leader 1.0")
+    pod = await client.get(PODS, "waits", namespace)
+    with pytest.raises(NotBound, match=r"cannot be changed.*Too long"):
+        await asked.server.context.use(Binder).bind(namespace, "waits", pod.metadata.uid, "n1")
+
+
+async def test_a_leader_stopped_in_the_middle_of_its_fence_lets_the_lease_expire(start, client, namespace):
+    await inherited(client, namespace)
+    asked = await start()
+    await asked.until("/readyz", "not fenced yet")
+    asked.running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asked.running
+    lease = await client.get(LEASES, "cotenant-server", namespace)
+    assert lease.spec.holder_identity == asked.server.election.identity
+
+
+async def test_a_leader_with_a_binding_in_doubt_when_it_is_stopped_lets_the_lease_expire(
+    start, client, namespace, monkeypatch
+):
+    async def lost(*_, **__):
+        raise Unreachable("not in time", uncertain=True)
+
+    await client.create(LEASES, {"metadata": {"name": "cotenant-server"}}, namespace)
+    asked = await start()
+    await asked.until("/metrics", "cotenant_leader 1.0")
+    body = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    pod = await client.create(PODS, body, namespace)
+    for verb in ("bind", "merge_patch"):
+        monkeypatch.setattr(client, verb, lost)
+    with pytest.raises(Unreachable):
+        await asked.server.context.use(Binder).bind(namespace, "a", pod.metadata.uid, "n1")
+    asked.running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asked.running
+    lease = await client.get(LEASES, "cotenant-server", namespace)
+    assert lease.spec.holder_identity == asked.server.election.identity

@@ -30,8 +30,8 @@ KEEP_ALIVE = 150.0
 """Seconds; longer than kube-scheduler keeps an idle connection, so that it never meets one that we close."""
 
 
-REWRITE = 30.0
-"""Seconds after which the leader applies its endpoint again; an unchanged one is not written."""
+LOOK = 2.0
+"""Seconds between two looks at the leader's endpoint: what somebody else wrote or deleted is put right."""
 
 
 class Scheduler(Part):
@@ -96,18 +96,21 @@ class LeaderEndpoint(Part):
             self._trouble = "it is not written yet"
 
     async def run(self) -> None:
-        """Writes it at once, and again at an interval: what somebody else wrote does not last."""
+        """Writes it at once, and again whenever it is not as it should be."""
         backoff = Backoff(0.2, 5.0, Random())
         while not ip_address(self._address).is_loopback:
-            pause = REWRITE
+            pause = LOOK
             try:
-                self._leading.must_lead(self._settings.leader.duration / 2)
-                await publish(self._client, self._settings, self._address)
+                written = await publish(
+                    self._client, self._settings, self._address, self._leading.must_lead
+                )
             except CotenantError as error:
                 self._trouble = str(error)
                 log.warning("endpoint not written", error=str(error))
                 pause = backoff.next(error.retry_after if isinstance(error, KubeError) else None)
             else:
+                if written:
+                    log.info("endpoint written", address=self._address)
                 self._trouble = None
                 backoff.reset()
             await asyncio.sleep(pause)
