@@ -1,5 +1,6 @@
 """Filter, prioritize and preempt answer from the ledger, in constant words, and never evict for nothing."""
 
+import asyncio
 import json
 import re
 
@@ -8,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube import virtual_time
 from kube.builders import node_json, pod_json, typed
+from kube.fakeapi import hangs
 from kube.world import World
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
-from cotenant.kube.extender.deciding import BAD_DEMAND, BEING_BOUND
+from cotenant.kube.extender.deciding import BAD_DEMAND
 from cotenant.kube.extender.messages import Args, MetaPod, MetaVictims, PreemptArgs
-from cotenant.kube.scheduling.reasons import REASONS
+from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict
 
 
@@ -268,5 +270,40 @@ def test_what_is_held_for_those_behind_gives_way_to_preemption():
         filtered(at, pod_json("low", "16Gi"), "n1")
         at.cluster.hold("uid-low", "n1", ["GPU-n1-0"])
         assert preempted(at, pod_json("high", "4Gi", priority=10), n1=("x",)) == {"n1": {"x"}}
+
+    run(main)
+
+
+def test_a_pod_that_is_only_being_bound_is_no_victim():
+    """kube-scheduler does not find it on the node, and would give up evicting at all."""
+
+    async def main():
+        at = cluster(n1=(16, 16))
+        await runs(at, "low", "12Gi")
+        at.api.fates["bind"] = [hangs(asyncio.Event())]
+        at.api.add(pod_json("binding", "12Gi"))
+        asked = asyncio.create_task(at.bind("binding"))
+        await asyncio.sleep(1)
+        assert set(at.charged()) == {"uid-low", "uid-binding"}
+        urgent = pod_json("urgent", "14Gi", priority=10)
+        assert preempted(at, urgent, n1=("low",)) == {"n1": {"low"}}
+        both = pod_json("both", "28Gi", priority=10, annotations={names.gpu_count("main"): "2"})
+        assert preempted(at, both, n1=("low",)) == {}
+        asked.cancel()
+
+    run(main)
+
+
+def test_what_a_pod_in_line_gets_is_worked_out_once_for_all_nodes(monkeypatch):
+    async def main():
+        at = cluster(**{f"n{i}": (16,) for i in range(20)})
+        for i in range(20):
+            await runs(at, f"low{i}", "12Gi", f"n{i}")
+        asked, behind = [], at.line.behind
+        monkeypatch.setattr(at.line, "behind", lambda pod: asked.append(pod) or behind(pod))
+        urgent = pod_json("urgent", "14Gi", priority=10)
+        proposed = {f"n{i}": (f"low{i}",) for i in range(20)}
+        assert len(preempted(at, urgent, **proposed)) == 20
+        assert len(asked) == 1
 
     run(main)

@@ -2,12 +2,18 @@
 
 import asyncio
 import itertools
+import json
 
-from kube.builders import pod_json, unschedulable
+import pytest
+from kube.builders import node_json, pod_json, unschedulable
+from kube.fakeapi import hangs, lost
 from kube.line.line_scene import asks, called, cluster, ends, refused_pods, run, takes
 from kube.world import World
 
 from cotenant.dialects import names
+from cotenant.kube.api.errors import Unreachable
+from cotenant.kube.extender.messages import Args
+from cotenant.kube.scheduling.reasons import BEING_BOUND
 
 
 def test_who_does_not_follow_is_called_again_less_and_less_often():
@@ -179,5 +185,121 @@ def test_our_own_call_changes_no_wish():
         assert called(at) == ["a"]
         await asyncio.sleep(1.5)
         assert called(at) == ["a"]
+
+    run(main)
+
+
+def test_a_pod_that_was_told_that_it_is_being_bound_stays_in_line_until_that_is_settled():
+    """Its Binding's answer was lost; kube-scheduler tries again, and gets this for every other node."""
+
+    async def main():
+        at = cluster()
+        at.api.add_node(node_json("n2", 16))
+        at.api.add(pod_json("a", "4Gi"))
+        silent = [lost(before=True)] * 3
+        at.api.fates = {"bind": [lost(before=True)], "patch": [*silent], "get": [*silent]}
+        with pytest.raises(Unreachable):
+            await at.bind("a")
+        answer = json.loads(at.decider.filter(Args(at.api.truth("a"), node_names=["n2"])))
+        assert answer["FailedNodes"] == {"n2": BEING_BOUND}
+        says(at, "a", f"1 {BEING_BOUND}")
+        assert at.line.place_of("uid-a") == 1
+        await at.settled()
+        before = len(called(at))
+        assert at.charged() == {}
+        await asyncio.sleep(3)
+        assert called(at)[before:], "now it fits, and is told so"
+
+    run(main)
+
+
+def test_a_pod_that_is_being_bound_is_not_called():
+    async def main():
+        at = cluster()
+        at.api.add(pod_json("a", "4Gi"))
+        at.api.fates["bind"] = [hangs(asyncio.Event())]
+        asked = asyncio.create_task(at.bind("a"))
+        await asyncio.sleep(0.01)
+        says(at, "a", f"1 {BEING_BOUND}")
+        assert at.line.place_of("uid-a") == 1
+        await asyncio.sleep(100)
+        assert called(at) == []
+        asked.cancel()
+
+    run(main)
+
+
+async def held_for(at: World, name: str) -> None:
+    """It has waited for longer than its patience; then its room is free, and it is called."""
+    takes(at, "x", 16)
+    await refused_pods(at, pod_json(name, "16Gi"))
+    await asyncio.sleep(20)
+    assert at.cluster.holds() == {f"uid-{name}": ("n1", ("GPU-n1-0",))}
+    assert asks(at, name) == []  # kube-scheduler tries it, and its backoff begins
+    ends(at, "x")
+    await asyncio.sleep(0.1)
+    assert called(at) == [name]
+
+
+def test_cards_stay_held_for_the_longest_backoff_of_the_scheduler():
+    async def main():
+        at = cluster(patience=10.0)
+        await held_for(at, "a")
+        at.api.add(pod_json("later", "4Gi", created="2031-01-01T00:00:00Z"))
+        for _ in range(19):
+            await asyncio.sleep(0.5)
+            assert "uid-a" in at.cluster.holds()
+            assert asks(at, "later") == []
+        assert asks(at, "a") == ["n1"]
+        await at.bind("a")
+        assert at.charged() == {"uid-a": "n1"}
+        assert at.cluster.holds() == {}
+
+    run(main)
+
+
+def test_cards_are_given_up_when_the_backoff_has_passed_without_an_attempt():
+    async def main():
+        at = cluster(patience=10.0)
+        await held_for(at, "a")
+        await asyncio.sleep(14)
+        assert at.cluster.holds() == {}
+        at.api.add(pod_json("later", "4Gi", created="2031-01-01T00:00:00Z"))
+        assert asks(at, "later") == ["n1"]
+
+    run(main)
+
+
+def test_cards_are_given_up_soon_after_an_attempt_that_came_to_nothing():
+    async def main():
+        at = cluster(patience=10.0)
+        await held_for(at, "a")
+        assert asks(at, "a") == ["n1"], "and then a volume, say, keeps it"
+        await asyncio.sleep(1.5)
+        assert "uid-a" in at.cluster.holds()
+        await asyncio.sleep(2.5)
+        assert at.cluster.holds() == {}
+
+    run(main)
+
+
+def test_a_scheduler_with_a_longer_backoff_is_waited_for_as_the_settings_say():
+    async def main():
+        at = cluster(patience=10.0, backoff=60.0)
+        await held_for(at, "a")
+        await asyncio.sleep(58)
+        assert "uid-a" in at.cluster.holds()
+        await asyncio.sleep(6)
+        assert at.cluster.holds() == {}
+
+    run(main)
+
+
+def test_who_is_waited_for_is_not_called_over_and_over():
+    async def main():
+        at = cluster(patience=10.0)
+        await held_for(at, "a")
+        await asyncio.sleep(10)
+        assert len(called(at)) <= 4
 
     run(main)

@@ -92,15 +92,44 @@ def test_what_is_charged_on_a_node_outlives_its_going_and_its_cards() -> None:
     assert cluster.ledger("n").free("a") == 9 * GI
 
 
-def test_a_name_keeps_its_row() -> None:
+def test_a_node_keeps_its_row_and_leaves_it_to_the_next_one() -> None:
     cluster = ledger_of_cluster([(1, 1)], [(1, 1)], [(1, 1)])
-    before = cluster.rows(["n2", "n1", "unknown"]).tolist()
+    assert cluster.rows(["n2", "n1", "unknown"]).tolist() == [2, 1, -1]
     cluster.drop_node("n1")
-    cluster.set_node("new", [], {})
-    cluster.set_node("n1", [], {})
-    assert cluster.rows(["n2", "n1", "unknown"]).tolist() == before
-    assert before == [2, 1, -1]
-    assert cluster.name(1) == "n1"
+    assert cluster.rows(["n2", "n1"]).tolist() == [2, -1]
+    assert cluster.name(1) == ""
+    cluster.set_node("new", [GPU("new-0", 0, "T4", 16 * GI)], {})
+    assert cluster.rows(["n2", "new", "n1"]).tolist() == [2, 1, -1]
+    assert cluster.name(1) == "new"
+    cluster.set_node("n1", [GPU("n1-0", 0, "T4", 16 * GI)], {})
+    assert cluster.rows(["n2", "new", "n1"]).tolist() == [2, 1, 3]
+
+
+def test_nodes_that_come_and_go_for_ever_do_not_make_the_matrix_grow() -> None:
+    """An autoscaler gives each a new name."""
+    cluster = ledger_of_cluster([(16, 16)], [(16, 16)])
+    for number in range(1000):
+        name = f"scaled-{number}"
+        cluster.set_node(name, [GPU(f"{name}-0", 0, "T4", 16 * GI)], {})
+        cluster.charge(name, granted("p", Share(f"{name}-0", GI)))
+        cluster.hold("w", name, [f"{name}-0"])
+        cluster.release("p")
+        cluster.unhold("w")
+        cluster.drop_node(name)
+    assert cluster.matrix.rows == 3
+    assert cluster.matrix.free.shape[1] == 64
+    assert not cluster.matrix.held.any()
+
+
+def test_what_is_held_on_a_node_that_is_gone_is_not_held_on_the_one_that_got_its_row() -> None:
+    cluster = ledger_of_cluster([(16, 16)])
+    cluster.hold("w", "n0", ["n0-0"])
+    cluster.drop_node("n0")
+    cluster.set_node("new", [GPU("new-0", 0, "T4", 16 * GI)], {})
+    assert not cluster.matrix.held.any()
+    cluster.unhold("w")
+    assert not cluster.matrix.held.any()
+    assert gained(cluster) == ["new"]
 
 
 def test_rows_that_gain_room_are_told_once() -> None:

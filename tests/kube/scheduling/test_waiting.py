@@ -13,6 +13,7 @@ from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import in_order
+from cotenant.kube.scheduling.eligible import EligibleNodes
 from cotenant.kube.scheduling.waiting import ServedLine, WaitingPod, order, serve
 
 PATIENCE = 60.0
@@ -23,8 +24,9 @@ def waiting(
 ) -> WaitingPod:
     eligible = None
     if only is not None:
-        eligible = np.zeros(8, np.bool_)
-        eligible[only] = True
+        mask = np.zeros(8, np.bool_)
+        mask[only] = True
+        eligible = EligibleNodes(mask, arrivals=8)
     return WaitingPod(uid, asked, priority, since, eligible, created=since)
 
 
@@ -155,7 +157,7 @@ def test_a_pod_is_woken_and_holds_only_where_it_may_go() -> None:
     assert at(cluster, 10, waiting("w", gib(8), only=[1])).wake == ()
     assert at(cluster, 60, waiting("w", gib(8), only=[1])).holds == {"w": ("n1", ("n1-0",))}
     cluster.set_node("n2", [GPU("n2-0", 0, "T4", 16 * GI)], {})
-    older = WaitingPod("w", (gib(8),), 0, 0.0, np.array([False, True]))
+    older = WaitingPod("w", (gib(8),), 0, 0.0, EligibleNodes(np.array([False, True]), arrivals=2))
     assert at(cluster, 10, older).places == {"w": ("n2", ("n2-0",))}
 
 
@@ -171,6 +173,11 @@ def test_an_empty_line_and_an_empty_cluster_are_served() -> None:
     assert at(ClusterLedger(), 99, waiting("w", gib(1)), gained=[]) == ServedLine((), {}, {})
 
 
+def eligible_nodes(may: list[bool]) -> EligibleNodes:
+    """All nodes that have arrived since may be gone to."""
+    return EligibleNodes(np.array(may, np.bool_), arrivals=len(may))
+
+
 @st.composite
 def lines(draw: st.DrawFn) -> tuple[ClusterLedger, list[WaitingPod]]:
     cluster = draw(fleets(most=3))
@@ -181,7 +188,7 @@ def lines(draw: st.DrawFn) -> tuple[ClusterLedger, list[WaitingPod]]:
             draw(st.sampled_from(kinds)),
             draw(st.integers(0, 2)),
             draw(st.integers(0, 100)),
-            draw(st.none() | st.lists(st.booleans(), max_size=3).map(lambda row: np.array(row, np.bool_))),
+            draw(st.none() | st.lists(st.booleans(), max_size=3).map(eligible_nodes)),
         )
         for uid in ["me", "n0-waiting", "n1-waiting", "w0", "w1", "w2", "w3"][: draw(st.integers(1, 7))]
     ]
@@ -199,7 +206,7 @@ def nodes_for(cluster: ClusterLedger, one: WaitingPod, nodes: list[str]) -> list
     return [
         node
         for node, row in zip(nodes, rows, strict=True)
-        if one.eligible is None or row >= len(one.eligible) or one.eligible[row]
+        if one.eligible is None or row >= len(one.eligible.mask) or one.eligible.mask[row]
     ]
 
 

@@ -149,6 +149,7 @@ class LedgerFeed:
         name = change.object.metadata.name
         if change.kind == "deleted":
             self.cluster.drop_node(name)
+            self._unreadable.discard(name)
             return
         try:
             gpus, outside = gpus_of_node(change.object)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -18,13 +18,12 @@ from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.ranking import scores
-from cotenant.kube.scheduling.reasons import REASONS
+from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.tenants import LEAVES
 from cotenant.kube.scheduling.victims import Candidate, victims
 
 BAD_DEMAND = "GPU demand that cannot be understood"
-BEING_BOUND = "the pod is being bound to another node"
 NEVER = frozenset({Verdict.NO_CARDS, Verdict.UNKNOWN_MODEL, Verdict.TOO_BIG})
 """Verdicts where evicting others does not help."""
 _FITS = int(Verdict.FITS)
@@ -42,11 +41,14 @@ class ExtenderLine(Protocol):
     def refuse(self, pod: Pod, why_: str) -> None:
         """Reports that the pod can never be served."""
 
+    def asked(self, uid: str) -> None:
+        """Notes that kube-scheduler tries the pod, and that our answer named a node for it."""
+
     def is_pressing(self, uid: str) -> bool:
         """Reports whether others are being evicted for the pod already."""
 
-    def behind(self, pod: Pod) -> tuple[str, ...]:
-        """Returns the UIDs of those who come after it in line."""
+    def behind(self, pod: Pod) -> frozenset[str]:
+        """Returns the UIDs of those who come after it in line, and for whom GPUs are held."""
 
     def leave_to_scheduler(self, uid: str) -> None:
         """Notes that kube-scheduler evicts others for the pod."""
@@ -74,15 +76,19 @@ class Decider:
             return messages.filtered(names, {}, {})
         charged = self.cluster.charged(pod.metadata.uid)
         if charged is not None:
+            self.line.asked(pod.metadata.uid)
             fitting = [name for name in names if name == charged[0]]
             others = {name: BEING_BOUND for name in names if name != charged[0]}
             return messages.filtered(fitting, others, {})
         rows = self.cluster.rows(names)
         verdicts = scan(self.cluster, pod.metadata.uid, demands, rows)
         if names and not verdicts.any():
+            self.line.asked(pod.metadata.uid)
             return messages.filtered(names, {}, {})
         fitting, failed, never = _sorted_out(names, verdicts.tolist())
-        if not fitting:
+        if fitting:
+            self.line.asked(pod.metadata.uid)
+        else:
             self.line.add(pod, demands, rows)
         return messages.filtered(fitting, failed, never)
 
@@ -108,12 +114,13 @@ class Decider:
         for pod in self.pods:
             if pod.spec.node_name in there:
                 there[pod.spec.node_name].append(pod)
+        behind = self.line.behind(args.pod)
         kept = {
             node: messages.MetaVictims(tuple(map(messages.MetaPod, uids)), each.violations)
             for node, each in proposed.items()
             if (
                 uids := self._victims(
-                    args.pod, demands, node, [pod.uid for pod in each.pods or ()], there[node]
+                    args.pod, demands, node, [pod.uid for pod in each.pods or ()], there[node], behind
                 )
             )
         }
@@ -131,12 +138,23 @@ class Decider:
         return self._asked[1]
 
     def _victims(
-        self, pod: Pod, demands: Sequence[Demand], name: str, proposed: Sequence[str], there: Sequence[Pod]
+        self,
+        pod: Pod,
+        demands: Sequence[Demand],
+        name: str,
+        proposed: Sequence[str],
+        there: Sequence[Pod],
+        behind: Collection[str],
     ) -> tuple[str, ...]:
-        """Returns UIDs; empty if nothing helps or room comes by itself: kube-scheduler wants at least one."""
+        """Returns UIDs; empty if nothing helps or room comes by itself: kube-scheduler wants at least one.
+
+        Only pods that are bound to the node are among them. One that is only being bound is charged already,
+        but kube-scheduler does not find it on the node, and would give up evicting anybody.
+        """
         charged = [self.pods.get(uid) for uid in self.cluster.pods_on(name)]
-        lower = [each for each in charged if each is not None and each.spec.priority < pod.spec.priority]
-        candidates, behind = [_candidate(each) for each in lower], self.line.behind(pod)
+        bound = [each for each in charged if each is not None and each.spec.node_name == name]
+        lower = [each for each in bound if each.spec.priority < pod.spec.priority]
+        candidates = [_candidate(each) for each in lower]
         needed = victims(self.cluster, name, pod.metadata.uid, demands, candidates, behind)
         if needed is None:
             return ()

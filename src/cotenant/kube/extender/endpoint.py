@@ -61,9 +61,7 @@ async def publish(
     if found is None:
         await client.create(SLICES, body, namespace, within=within)
     else:
-        await client.apply(
-            SLICES, body, MANAGER, namespace, force=True, guard=_guard(found), within=within
-        )
+        await client.apply(SLICES, body, MANAGER, namespace, force=True, guard=_guard(found), within=within)
     return True
 
 

@@ -101,9 +101,7 @@ class LeaderEndpoint(Part):
         while not ip_address(self._address).is_loopback:
             pause = LOOK
             try:
-                written = await publish(
-                    self._client, self._settings, self._address, self._leading.must_lead
-                )
+                written = await publish(self._client, self._settings, self._address, self._leading.must_lead)
             except CotenantError as error:
                 self._trouble = str(error)
                 log.warning("endpoint not written", error=str(error))

@@ -67,15 +67,16 @@ class Place:
     """
     retries: int = 0
     """Retries since then."""
+    offered: float = float("inf")
+    """By the clock, the first of them."""
     retried: float = float("-inf")
     next_retry: float = float("inf")
+    tried: float = float("-inf")
+    """By the clock, when kube-scheduler last tried it and our extender named a node."""
+    stays_away: bool = False
+    """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it."""
     left: float = float("-inf")
     """By the clock, when our extender last named victims for it to kube-scheduler."""
-
-    @property
-    def stays_away(self) -> bool:
-        """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it."""
-        return self.retries > 1
 
     @property
     def is_guessed(self) -> bool:
@@ -189,6 +190,12 @@ class LineKeeper:
             self.moved()
         self.pressing.pop(uid, None)
 
+    def asked(self, uid: str) -> None:
+        """Notes that kube-scheduler tries the pod, and that our extender named a node."""
+        place = self._places.get(uid)
+        if place is not None:
+            place.tried = self.clock()
+
     def leave_to_scheduler(self, uid: str) -> None:
         """Notes that our extender has named victims for it to kube-scheduler."""
         if uid in self._places:
@@ -199,11 +206,12 @@ class LineKeeper:
         line = self.uids()
         return line.index(uid) + 1 if uid in line else None
 
-    def behind(self, pod: Pod) -> tuple[str, ...]:
-        """Returns the pods after it, whether or not it is in line itself. What is held for them gives way to
-        it.
+    def behind(self, pod: Pod) -> frozenset[str]:
+        """Returns the pods after it for which GPUs are held, whether or not it is in line itself: what is
+        held for them gives way to it. The others, maybe thousands, hold nothing.
         """
-        line = (place.waiting for place in self._places.values())
+        places = (self._places.get(uid) for uid in self.cluster.holds())
+        line = (place.waiting for place in places if place is not None)
         return behind(line, pod.spec.priority, created_at(pod, self.wall()), pod.metadata.uid)
 
     def on_pod(self, change: Change[Pod]) -> None:
@@ -260,6 +268,7 @@ class LineKeeper:
 
     async def _serve(self) -> None:
         now = self.clock()
+        self._look_who_stays_away(now)
         gained, sweep = self._gained.rows(now), now - self._swept >= SWEEP
         if not self._places or not (sweep or len(gained) or now - self._served >= TICK):
             return
@@ -269,7 +278,7 @@ class LineKeeper:
             self._forget_unseen(now)
         if sweep or self._nodes_changed:
             self._renew_guesses(now)
-        line = [place.waiting for place in self._places.values() if not place.stays_away]
+        line = [place.waiting for place in self._places.values() if self._waits(place)]
         rows = None if sweep else gained
         served = serve(self.cluster, line, now, self.settings.patience, rows, self.pressing)
         self._hold(served.holds)
@@ -282,6 +291,26 @@ class LineKeeper:
         for start in range(0, len(due), AT_ONCE):
             await asyncio.gather(*(self.retry(uid) for uid in due[start : start + AT_ONCE]))
 
+    def _waits(self, place: Place) -> bool:
+        """Reports whether room is to be found for it. A pod that is being bound has its room already."""
+        return not place.stays_away and self.cluster.charged(place.waiting.uid) is None
+
+    def _look_who_stays_away(self, now: float) -> None:
+        for place in self._places.values():
+            before, place.stays_away = place.stays_away, self._is_away(place, now)
+            if place.stays_away and not before:
+                self._swept = float("-inf")  # those behind it are looked at again, without it
+
+    def _is_away(self, place: Place, now: float) -> bool:
+        """Reports whether kube-scheduler has had its chance to bind it: it has tried it since the offer, or
+        would have, since no backoff lasts longer. About a pod that it has never asked us about it may never:
+        that one gets no more than a moment.
+        """
+        if place.tried >= place.offered:
+            return now - place.tried >= self.settings.retry
+        backoff = 0.0 if place.is_guessed else self.settings.backoff
+        return now - place.offered >= backoff + self.settings.retry
+
     def _forget_unseen(self, now: float) -> None:
         """Forgets pods that were gone when kube-scheduler asked about them: no change will report it."""
         for uid, place in list(self._places.items()):
@@ -293,7 +322,7 @@ class LineKeeper:
         bound.
         """
         if fits:
-            return now - place.retried >= self.settings.retry
+            return now - place.retried >= self._pause_after(max(1, place.retries))
         if now < place.next_retry:
             return False
         place.next_retry = now + self._pause_after(place.retries)
@@ -323,9 +352,8 @@ class LineKeeper:
         if place is None or not self.leading():
             return
         place.retries, place.retried = place.retries + 1, self.clock()
+        place.offered = min(place.offered, place.retried)
         place.next_retry = place.retried + self._pause_after(place.retries)
-        if place.retries == 2:
-            self._swept = float("-inf")  # those behind it are looked at again, without it
         meta = place.pod.metadata
         changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall():.3f}"}}}
         try:

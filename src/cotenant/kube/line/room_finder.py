@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from cotenant.kube.api.objects import Node, Pod
@@ -83,7 +83,7 @@ class RoomFinder:
             await asyncio.sleep(0)
         return self._best(place.pod, found)
 
-    def opening(self, place: Place, node: str, behind: Sequence[str]) -> Opening | None:
+    def opening(self, place: Place, node: str, behind: Collection[str]) -> Opening | None:
         """Returns the opening on this node now, or None."""
         waiting, ranks = place.waiting, {each: self.rank(each) for each in self.cluster.pods_on(node)}
         leaving = [each for each, rank in ranks.items() if rank == LEAVES]

@@ -70,14 +70,19 @@ class ClusterLedger:
         """Removes a node. What is charged on it stays known, and counts again when it returns."""
         node = self._nodes.pop(name, None)
         if node is not None:
-            self.matrix.lay_out(node.row, ())
+            del self._rows[name]
+            self._names[node.row] = ""
+            self.matrix.drop_row(node.row)
             self._gained.discard(node.row)
 
     def rows(self, names: Sequence[str]) -> Rows:
-        """Returns the row of each node, -1 if it was never seen. A name keeps its row for ever."""
+        """Returns the row of each node, -1 if it does not exist. A node keeps its row as long as it exists;
+        then another node may get it.
+        """
         return np.fromiter(map(self._rows.get, names, repeat(-1)), np.int32, len(names))
 
     def name(self, row: int) -> str:
+        """Returns the name of the node, empty if no node has this row."""
         return self._names[row]
 
     @property
@@ -212,7 +217,9 @@ class ClusterLedger:
         row = self._rows.get(name)
         if row is None:
             row = self._rows[name] = self.matrix.add_row()
-            self._names.append(name)
+            if row == len(self._names):
+                self._names.append(name)
+            self._names[row] = name
         return row
 
     def _room(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

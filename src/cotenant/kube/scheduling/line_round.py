@@ -12,6 +12,7 @@ from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import enough, want
+from cotenant.kube.scheduling.eligible import Eligible
 from cotenant.kube.scheduling.filling import drained, fill
 from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
 from cotenant.kube.scheduling.ranking import ranked
@@ -34,20 +35,9 @@ class CurrentPod(NamedTuple):
     """The pod that is being served."""
 
     demands: tuple[Demand, ...]
-    eligible: Bools | None
+    eligible: Eligible
     own: Place | None
     """The GPUs that are held for it."""
-
-    def may_go(self, row: int) -> bool:
-        return self.eligible is None or row >= len(self.eligible) or bool(self.eligible[row])
-
-    def where(self, rows: Rows) -> Bools:
-        """Reports for each row whether the pod may go there."""
-        may = np.ones(len(rows), np.bool_)
-        if self.eligible is not None:
-            known = rows < len(self.eligible)
-            may[known] = self.eligible[rows[known]]
-        return may
 
 
 class LineRound:
@@ -131,7 +121,7 @@ class LineRound:
         if pod.own is None:
             return False
         row, columns = pod.own
-        if not pod.may_go(row):
+        if not self._may_go(pod, row):
             return False
         if len(pod.demands) == 1:
             demand, node = pod.demands[0], self._cluster.name(row)
@@ -154,7 +144,7 @@ class LineRound:
         for distances, give_way in ((self._open_cards, False), (self._cards_behind, True)):
             missing = distances.about(pod.demands)
             if pod.eligible is not None:
-                missing = np.where(pod.where(distances.rows), missing, np.inf)
+                missing = np.where(self._where(pod, distances.rows), missing, np.inf)
             if len(missing) and missing[best := int(missing.argmin())] < np.inf:
                 return self._hold(int(distances.rows[best]), pod.demands, give_way=give_way)
         return None
@@ -178,7 +168,7 @@ class LineRound:
             self._count(self._matrix.held, row, columns, -1)
 
     def _fits_own(self, pod: CurrentPod, row: int) -> bool:
-        if not pod.may_go(row) or (self._among is not None and row not in self._among):
+        if not self._may_go(pod, row) or (self._among is not None and row not in self._among):
             return False
         if _least(pod.demands, most=True) > int(self._matrix.free[:, row].max()):
             return False
@@ -190,10 +180,19 @@ class LineRound:
 
     def _best(self, pod: CurrentPod, remembered: RowCache[np.bool_]) -> int | None:
         rows = remembered.rows[remembered.about(pod.demands)]
-        rows = rows[pod.where(rows)][:_MOST_RANKED]
+        rows = rows[self._where(pod, rows)][:_MOST_RANKED]
         if len(rows) < 2:
             return int(rows[0]) if len(rows) else None
         return int(rows[ranked(self._matrix, self._cluster.typical, pod.demands, rows, None)[0]])
+
+    def _may_go(self, pod: CurrentPod, row: int) -> bool:
+        return bool(self._where(pod, np.array([row], np.int32))[0])
+
+    def _where(self, pod: CurrentPod, rows: Rows) -> Bools:
+        """Reports for each row whether the pod may go there."""
+        if pod.eligible is None:
+            return np.ones(len(rows), np.bool_)
+        return pod.eligible.where(rows, self._matrix.added)
 
     def _fits_now(self, demands: tuple[Demand, ...], rows: Rows) -> Bools:
         window = Window(self._matrix, rows)

@@ -63,6 +63,12 @@ class Matrix(MatrixFields):
 
     most: int
     """No node has more bytes in all."""
+    added: NDArray[np.int64]
+    """By row, the how many-th arrival its node was, counted from 1; 0 where no node is. A row that is used
+    again for another node has another number.
+    """
+    arrivals: int
+    """How many nodes have arrived so far."""
 
     def __init__(self, rows: int = 64, columns: int = 8) -> None:
         self.kinds = Kinds()
@@ -71,7 +77,10 @@ class Matrix(MatrixFields):
             setattr(self, name, np.zeros((columns, rows), dtype))
         self.cards = np.zeros(rows, np.int16)
         self.largest = np.ones(rows, np.int64)
+        self.added = np.zeros(rows, np.int64)
+        self.arrivals = 0
         self.most = 0
+        self._free: list[int] = []
 
     def copy(self) -> Matrix:
         """Copies the matrix, to try things out. Only what may change is copied."""
@@ -82,10 +91,22 @@ class Matrix(MatrixFields):
         return other
 
     def add_row(self) -> int:
-        if self.rows == self.cards.shape[0]:
-            self._grow(rows=2 * self.rows)
-        self.rows += 1
-        return self.rows - 1
+        """Returns the row for a new node: one that a former node has left, if there is any."""
+        if self._free:
+            row = self._free.pop()
+        else:
+            if self.rows == self.cards.shape[0]:
+                self._grow(rows=2 * self.rows)
+            row, self.rows = self.rows, self.rows + 1
+        self.arrivals += 1
+        self.added[row] = self.arrivals
+        return row
+
+    def drop_row(self, row: int) -> None:
+        """Empties the row of a node that is gone; the next new node gets it."""
+        self.lay_out(row, ())
+        self.added[row] = 0
+        self._free.append(row)
 
     def lay_out(self, row: int, rooms: Iterable[Room]) -> None:
         """Sets the node's GPUs, in this order, with no holds."""
@@ -119,6 +140,7 @@ class Matrix(MatrixFields):
             larger[:old_columns, :old_rows] = getattr(self, name)
             setattr(self, name, larger)
         self.cards = np.pad(self.cards, (0, shape[1] - old_rows))
+        self.added = np.pad(self.added, (0, shape[1] - old_rows))
         self.largest = np.pad(self.largest, (0, shape[1] - old_rows), constant_values=1)
 
 

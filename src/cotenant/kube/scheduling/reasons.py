@@ -17,8 +17,10 @@ REASONS: Mapping[Verdict, str] = {
     Verdict.NO_ROOM: "no room on the GPUs",
     Verdict.HELD: "room on the GPUs is held for a pod ahead in the line",
 }
+BEING_BOUND = "the pod is being bound to another node"
+"""What a pod gets whose earlier Binding has not been settled; it may need room again when it is."""
 
 
 def names_our_reason(message: str) -> bool:
-    """Reports whether a scheduler's message repeats an answer of our extender."""
-    return any(reason in message for reason in REASONS.values())
+    """Reports whether a scheduler's message repeats an answer of our extender that room can change."""
+    return BEING_BOUND in message or any(reason in message for reason in REASONS.values())

@@ -51,10 +51,10 @@ def order(line: Iterable[WaitingPod]) -> list[WaitingPod]:
     return sorted(line, key=_position)
 
 
-def behind(line: Iterable[WaitingPod], priority: int, created: float, uid: str) -> tuple[str, ...]:
-    """Returns the UIDs of those who come after such a pod, in order, whether or not it waits itself."""
+def behind(line: Iterable[WaitingPod], priority: int, created: float, uid: str) -> frozenset[str]:
+    """Returns the UIDs of those who come after such a pod, whether or not it waits itself."""
     own = -priority, created, uid
-    return tuple(each.uid for each in order(line) if _position(each) > own)
+    return frozenset(each.uid for each in line if _position(each) > own)
 
 
 def _position(waiting: WaitingPod) -> tuple[int, float, str]:

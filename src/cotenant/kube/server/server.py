@@ -13,7 +13,7 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.election import Election, LeaseSettings
 from cotenant.kube.api.informers import Informers
 from cotenant.kube.certificates.keeper import CertificateKeeper
-from cotenant.kube.extender.state import state
+from cotenant.kube.extender.state import state_in_pieces
 from cotenant.kube.line.keeper import LineKeeper
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.leadership import Leadership
@@ -126,7 +126,11 @@ class Server:
     async def _state(self) -> bytes:
         serving = self.leadership.not_serving() is None
         cluster, line = self.context.use(ClusterLedger), self.context.use(LineKeeper)
-        return state(cluster, line.uids(), self.leadership.state(), leads=serving)
+        pieces = list[bytes]()
+        for piece in state_in_pieces(cluster, line.uids(), self.leadership.state(), leads=serving):
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        return b"".join(pieces)
 
     def _begun(self, term: Term) -> None:
         del term
