@@ -19,23 +19,23 @@ HERE = Path(__file__).resolve().parent
 FLAGS = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing"),
     *("-Wall", "-Wextra", "-Werror", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none"),
+    *("-Wl,-Bsymbolic", "-Wl,--as-needed"),
 )
 
 
 @dataclass(frozen=True)
 class Library:
-    """One shared library: its file, the folder of its sources, its soname and linker flags."""
+    """One shared library: its file, the folder of its sources and its soname."""
 
     output: str
     sources: str
     soname: str
-    flags: tuple[str, ...] = ()
 
 
 LIBRARIES = (
-    Library("libcotenant.so", "shim", "libcotenant.so", ("-Wl,-Bsymbolic",)),
-    Library("standin/libcuda.so.1", "standin/cuda", "libcuda.so.1", ("-Wl,-Bsymbolic",)),
-    Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1", ("-Wl,-Bsymbolic",)),
+    Library("libcotenant.so", "shim", "libcotenant.so"),
+    Library("standin/libcuda.so.1", "standin/cuda", "libcuda.so.1"),
+    Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1"),
 )
 
 
@@ -63,13 +63,13 @@ def build(out: Path, machine: str) -> list[Path]:
         exports = HERE / library.sources / "exports.map"
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", *FLAGS]
-        command += [*library.flags, f"-Wl,--version-script={exports}", f"-Wl,-soname,{library.soname}"]
+        command += [f"-Wl,--version-script={exports}", f"-Wl,-soname,{library.soname}"]
         command += [
             f"-I{HERE / 'include'}",
             f"-I{HERE / library.sources}",
             f"-I{(HERE / library.sources).parent}",
         ]
-        command += ["-o", str(fresh), *map(str, files), "-ldl", "-lpthread"]
+        command += ["-o", str(fresh), *map(str, files)]
         print(f"compiling {library.output} for {machine}", file=sys.stderr)
         subprocess.run(command, check=True)
         fresh.replace(target)  # by rename: a running program keeps the library that it mapped

@@ -11,7 +11,6 @@
 #define CUDA_HOOKS(HOOK)                                                                                     \
     HOOK(cuGetProcAddress, cuGetProcAddress, 11030, 0)                                                       \
     HOOK(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0)                                                    \
-    HOOK(cuInit, cuInit, 2000, 0)                                                                            \
     HOOK(cuCtxCreate, cuCtxCreate, 2000, 0)                                                                  \
     HOOK(cuCtxCreate_v2, cuCtxCreate, 3020, 0)                                                               \
     HOOK(cuCtxCreate_v3, cuCtxCreate, 11040, 0)                                                              \
@@ -43,6 +42,7 @@
     HOOK(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, 1)                                             \
     HOOK(cuEventSynchronize, cuEventSynchronize, 2000, 0)                                                    \
     HOOK(cuCtxSynchronize, cuCtxSynchronize, 2000, 0)                                                        \
+    HOOK(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, 0)                                                    \
     HOOK(cuMemCreate, cuMemCreate, 10020, 0)                                                                 \
     HOOK(cuMemRelease, cuMemRelease, 10020, 0)                                                               \
     HOOK(cuMemMap, cuMemMap, 10020, 0)                                                                       \
@@ -107,17 +107,22 @@ enum hook_id {
     NEED(cuGraphMemAllocNodeGetParams, (CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *))                          \
     NEED(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *))
 
+#define NVML_NEEDS(NEED) NEED(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned))
+
 struct needs {
 #define NEED(name, parameters) CUresult(*name) parameters;
     CUDA_NEEDS(NEED)
 #undef NEED
-    nvmlReturn_t (*nvmlDeviceGetUUID)(nvmlDevice_t, char *, unsigned);
+#define NEED(name, parameters) nvmlReturn_t(*name) parameters;
+    NVML_NEEDS(NEED)
+#undef NEED
 };
 
 extern struct needs cot_driver;
 extern void *cot_real[HOOK_COUNT];
 
-void cot_bind_cuda(void *handle_hint);
+/* Find the real functions, loading the library where it is not loaded yet. */
+void cot_bind_cuda(void);
 void cot_bind_nvml(void);
 extern int cot_cuda_bound, cot_nvml_bound;
 
@@ -128,12 +133,13 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr);
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool, size_t);
 EXPORT CUresult cuStreamSynchronize(CUstream);
 
-/* The real function behind a hook; the caller's CUDA library is found at the first call. */
+/* The real function behind a hook, found at the first call. cuInit is no hook: it changes nothing here, and a
+ * framework's own stub of it may load the driver from where only the framework knows. */
 #define REAL(name) ((__typeof__(&name))cot_real[H_##name])
 #define ENTER(name)                                                                                          \
     do {                                                                                                     \
-        if (__builtin_expect(!cot_cuda_bound, 0))                                                            \
-            cot_bind_cuda(NULL);                                                                             \
+        if (__builtin_expect(!__atomic_load_n(&cot_cuda_bound, __ATOMIC_ACQUIRE), 0))                        \
+            cot_bind_cuda();                                                                                 \
         if (__builtin_expect(cot_real[H_##name] == NULL, 0))                                                 \
             return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                                \
     } while (0)

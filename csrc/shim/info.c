@@ -7,11 +7,6 @@
 #define NVML_DEVICES 64
 #define NVML_UUID_BYTES 96
 
-EXPORT CUresult cuInit(unsigned flags) {
-    ENTER(cuInit);
-    return REAL(cuInit)(flags);
-}
-
 static bool shrinks(int card) {
     return card != CARD_NONE && slot_mode() == COT_ENFORCE;
 }
@@ -78,7 +73,7 @@ static int nvml_card(nvmlDevice_t device) {
 
 #define NVML_ENTER(name)                                                                                     \
     do {                                                                                                     \
-        if (!cot_nvml_bound)                                                                                 \
+        if (!__atomic_load_n(&cot_nvml_bound, __ATOMIC_ACQUIRE))                                             \
             cot_bind_nvml();                                                                                 \
         if (cot_real[H_##name] == NULL)                                                                      \
             return 13; /* NVML_ERROR_FUNCTION_NOT_FOUND */                                                   \

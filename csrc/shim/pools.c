@@ -236,6 +236,11 @@ EXPORT CUresult cuCtxSynchronize(void) {
     return then_refresh(REAL(cuCtxSynchronize)());
 }
 
+EXPORT CUresult cuCtxSynchronize_v2(CUcontext context) {
+    ENTER(cuCtxSynchronize_v2);
+    return then_refresh(REAL(cuCtxSynchronize_v2)(context));
+}
+
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) {
     ENTER(cuMemPoolTrimTo);
     return then_refresh(REAL(cuMemPoolTrimTo)(pool, keep));

@@ -22,6 +22,12 @@ def needed_versions(path: Path) -> set[tuple[int, ...]]:
     return {tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in names}
 
 
+def needed_libraries(path: Path) -> set[str]:
+    with path.open("rb") as file:
+        tags = ELFFile(file).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+        return {tag.needed for tag in tags}
+
+
 def exported(path: Path) -> set[str]:
     with path.open("rb") as file:
         symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
@@ -40,6 +46,11 @@ def test_no_symbol_above_glibc_2_17_is_needed(path: Path):
     assert max(needed_versions(path)) <= (2, 17)
 
 
+def test_nothing_but_libc_is_needed():
+    """Whatever else it needed could be missing in an image, and then no program would start there."""
+    assert needed_libraries(libraries.shim()) == {"libc.so.6"}
+
+
 def test_only_hooks_are_exported():
     table = (ROOT / "csrc" / "shim" / "hooks.h").read_text()
     hooks = set(re.findall(r"HOOK\(((?:cu|nvml)\w+), ", table))
@@ -55,6 +66,7 @@ def test_it_compiles_for_arm64(tmp_path: Path):
     with (tmp_path / "libcotenant.so").open("rb") as file:
         assert ELFFile(file)["e_machine"] == "EM_AARCH64"
     assert max(needed_versions(tmp_path / "libcotenant.so")) <= (2, 17)
+    assert needed_libraries(tmp_path / "libcotenant.so") == {"libc.so.6"}
     assert exported(tmp_path / "libcotenant.so") == exported(libraries.shim())
 
 

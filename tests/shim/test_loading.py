@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from shim.compiling import compiled, library
 from shim.slotted import Bench
 
 from cotenant.hardware import libraries
@@ -71,14 +71,6 @@ int puts(const char *text) {
 """
 
 
-def compiled(folder: Path, source: str, *flags: str, name: str = "program") -> Path:
-    path = folder / f"{name}.c"
-    path.write_text(source)
-    out = folder / name
-    subprocess.run([sys.executable, "-m", "ziglang", "cc", "-o", out, path, *flags, "-ldl"], check=True)
-    return out
-
-
 def passes(bench: Bench, program: Path, **env: str) -> None:
     done = subprocess.run(
         [program], env=bench.env(**env), capture_output=True, text=True, check=False, timeout=20
@@ -111,7 +103,7 @@ def test_a_program_that_asks_the_driver(bench: Bench, tmp_path: Path, entry: str
 
 def test_another_preload_that_hooks_dlsym_goes_on_working(bench: Bench, tmp_path: Path):
     """In either order; a hook that lost its caller would send RTLD_NEXT in a circle."""
-    other = compiled(tmp_path, OTHER_PRELOAD, "-shared", "-fPIC", name="other.so")
+    other = library(tmp_path, OTHER_PRELOAD, name="other.so")
     program = compiled(tmp_path, BY_DLSYM.replace("return work(", 'puts("hello"); return work('), "-DFLAGS=0")
     for preload in (f"{libraries.shim()}:{other}", f"{other}:{libraries.shim()}"):
         before = bench.usage().denied
