@@ -7,10 +7,12 @@ import signal
 from collections import Counter
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("explore", derandomize=False)
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""How long an example takes depends on the machine: timings are measured in bench/."""
+settings.register_profile("same", UNTIMED, derandomize=True)
+settings.register_profile("explore", UNTIMED, derandomize=False)
 settings.load_profile(os.environ.get("COTENANT_HYPOTHESIS", "same"))
 """A run tells of the change that was made, not of luck; COTENANT_HYPOTHESIS=explore looks for what is new."""
 

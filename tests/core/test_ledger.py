@@ -314,5 +314,5 @@ class AgainstTheModel(RuleBasedStateMachine):
             assert len(held) <= 1 or not any(share.whole for share in held)
 
 
-AgainstTheModel.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+AgainstTheModel.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestAgainstTheModel = AgainstTheModel.TestCase

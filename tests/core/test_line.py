@@ -350,7 +350,7 @@ def stream(rows: list[tuple[int, int, int]]) -> list[Job]:
     return jobs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.integers(10, 16), min_size=1, max_size=3),
     streams,
@@ -375,7 +375,7 @@ def test_a_big_demand_starts_within_patience_and_the_longest_running_job(
     assert started["big"] <= max([arrival + PATIENCE, *older]) + LONGEST
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(streams, st.lists(st.tuples(st.integers(1, 3), runs), min_size=2, max_size=4))
 def test_several_big_ones_start_one_after_the_other_at_the_latest(
     rows: list[tuple[int, int, int]], wholes: list[tuple[int, int]]

@@ -138,7 +138,7 @@ def whole(text: object) -> int:
     return parse_whole(text, "it", "1")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(any_pod())
 def test_every_pod(body: dict[str, Any]) -> None:
     admission = AdmissionSettings(runtime_class="nvidia")

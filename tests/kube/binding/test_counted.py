@@ -194,7 +194,7 @@ def later(draw: st.DrawFn) -> dict[str, str | None]:
     return {**{names.gpu_count(name): draw(st.none() | counts) for name in named}, **draw(others)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pods(), later())
 def test_no_wish_before_or_after_admission_brings_more_than_was_counted(
     body: dict[str, Any], wishes: dict[str, str | None]

@@ -316,7 +316,7 @@ BROKEN = st.sampled_from(["", "*", "LS0tLS0=", base64.b64encode("é".encode()).d
 STEPS = st.lists(st.integers(-4000, 4000) | st.tuples(DATA_KEYS, BROKEN | DATA_KEYS), min_size=1, max_size=8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(STEPS)
 def test_whatever_happens_to_clock_and_secret_there_is_something_to_serve(steps: list[Any]) -> None:
     now, data = NOW, to_data(fresh())

@@ -149,7 +149,7 @@ def test_no_node_at_all():
     assert json.loads(at.decider.prioritize(Args(typed(pod_json("a")), node_names=[]))) == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 16), min_size=1, max_size=30), st.integers(1, 16))
 def test_one_node_is_the_best_and_every_other_has_at_most_nine(cards, size):
     at = cluster(**{f"n{i}": (card,) for i, card in enumerate(cards)})

@@ -334,4 +334,4 @@ class AgainstPlainLedgers(RuleBasedStateMachine):
 
 
 TestAgainstPlainLedgers = AgainstPlainLedgers.TestCase
-TestAgainstPlainLedgers.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestAgainstPlainLedgers.settings = settings(max_examples=40, stateful_step_count=25)

@@ -124,7 +124,7 @@ def test_a_pod_that_fits_is_told_where_room_is() -> None:
     assert told(cluster, gib(4)) == "4Gi asked, there is room on 1 of 2 nodes with GPUs"
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(fleets(), pods)
 def test_there_is_a_sentence_for_everything(cluster: ClusterLedger, demands: list[Demand]) -> None:
     sentence = told(cluster, *demands)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kube.scheduling.plain import GI, closed_to, demands, fleets, gib, granted, slow_place
 
@@ -59,7 +59,6 @@ def test_cards_held_for_others_are_opened_only_if_those_are_behind() -> None:
     assert opening_on(cluster, "n", "me", [gib(12)], candidates(cluster), (), ["other"]) is not None
 
 
-@settings(deadline=None)
 @given(fleets(most=1), st.lists(demands(), min_size=1, max_size=3), st.data())
 def test_when_the_awaited_have_ended_it_fits_on_those_cards(
     cluster: ClusterLedger, asked: list[Demand], data: st.DataObject

@@ -145,7 +145,7 @@ def check(cluster: ClusterLedger, asked: list[Demand], keys: dict[str, tuple[flo
     assert all(found[node] == 0 for node in keys if node not in fitting)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(fleets(most=6), demands(most=1), typicals)
 def test_nodes_are_ranked_by_what_the_core_would_choose_on_each(
     cluster: ClusterLedger, demand: Demand, typical: Typical
@@ -183,7 +183,7 @@ def several_key(
     return (*((figure,) if placement == "frag" else ()), left, size, free)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     fleets(most=6),
     st.lists(demands(), min_size=1, max_size=3),

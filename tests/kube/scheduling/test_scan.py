@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kube.scheduling.plain import (
     GI,
@@ -143,7 +143,6 @@ def test_where_the_policy_puts_the_first_slot_in_the_way_of_the_last_best_fit_de
     cluster.charge("n0", grant)
 
 
-@settings(deadline=None)
 @given(fleets(), pods, st.data())
 def test_the_matrix_and_the_ledgers_agree_on_every_node(
     cluster: ClusterLedger, demands: list[Demand], data: st.DataObject
@@ -155,7 +154,6 @@ def test_the_matrix_and_the_ledgers_agree_on_every_node(
     ]
 
 
-@settings(deadline=None)
 @given(fleets(), pods)
 def test_a_pod_is_placed_where_it_fits_and_nowhere_else(
     cluster: ClusterLedger, demands: list[Demand]

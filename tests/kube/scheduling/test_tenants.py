@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kube.scheduling.plain import GI, demands, fleets, gib, granted, ledger_of_cluster
 
@@ -60,7 +60,6 @@ def ranked(draw: st.DrawFn) -> tuple[ClusterLedger, dict[str, int]]:
     return cluster, {uid: draw(some) for uid in cluster.pods}
 
 
-@settings(deadline=None)
 @given(ranked(), demands())
 def test_one_container(situation: tuple[ClusterLedger, dict[str, int]], demand: Demand) -> None:
     cluster, ranks = situation
@@ -72,7 +71,6 @@ def test_one_container(situation: tuple[ClusterLedger, dict[str, int]], demand: 
     )
 
 
-@settings(deadline=None)
 @given(ranked(), st.lists(demands(), min_size=2, max_size=3))
 def test_several_containers_where_it_is_said_so_can_be_given_room(
     situation: tuple[ClusterLedger, dict[str, int]], asked: list[Demand]

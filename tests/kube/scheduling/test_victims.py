@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kube.scheduling.plain import GI, demands, fleets, gib, granted, slow_place
 
@@ -152,7 +152,6 @@ def preemptions(draw: st.DrawFn) -> tuple[ClusterLedger, list[Candidate]]:
     return cluster, candidates
 
 
-@settings(deadline=None)
 @given(preemptions(), demands())
 def test_the_victims_of_one_container_are_the_best_of_all_sets(
     situation: tuple[ClusterLedger, list[Candidate]], demand: Demand
@@ -173,7 +172,6 @@ def test_the_victims_of_one_container_are_the_best_of_all_sets(
     )
 
 
-@settings(deadline=None)
 @given(preemptions(), st.lists(demands(), min_size=2, max_size=3))
 def test_the_victims_of_several_containers_open_the_room_and_none_is_spare(
     situation: tuple[ClusterLedger, list[Candidate]], asked: list[Demand]
