@@ -90,3 +90,56 @@ def test_called_by_kubectl_it_says_so_and_examines_the_cluster(cotenant, kubecon
     done = cotenant("doctor", program="kubectl-cotenant", env={"KUBECONFIG": kubeconfig})
     assert done.returncode == 1
     assert "is the API server" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-n", "team", "explain", "web"],
+        ["--namespace=team", "--kubeconfig", "{kubeconfig}", "explain", "web"],
+        ["--context", "here", "status"],
+        ["-A", "explain"],
+        ["-n", "team", "drain", "n/0"],
+        ["drain", "n/0", "-n", "team"],
+        ["-n", "team", "explain", "-A"],
+        ["--context", "here", "doctor"],
+    ],
+    ids=" ".join,
+)
+def test_kubectls_options_are_taken_before_the_command_too(cotenant, kubeconfig, words):
+    words = [word.format(kubeconfig=kubeconfig) for word in words]
+    for program in ("cotenant", "kubectl-cotenant"):
+        done = cotenant(*words, program=program, env={"KUBECONFIG": kubeconfig})
+        assert done.returncode == 1, done.stderr
+        assert "is the API server at https://127.0.0.1:1 up?" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--context", "nowhere", "explain", "web"], "nowhere"),
+        (["--context", "nowhere", "explain", "web", "--context", "here"], "is the API server"),
+        (["-n", "team", "-A", "explain"], "exclude each other"),
+        (["-n", "team", "gpus"], "--namespace: `gpus` is not about a cluster"),
+        (["--simulate", "1x16GiB", "status"], "--simulate: `status` does not use this machine's GPUs"),
+    ],
+)
+def test_options_before_the_command_count_or_are_refused(cotenant, kubeconfig, words, said):
+    done = cotenant(*words, env={"KUBECONFIG": kubeconfig})
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+
+
+def test_the_help_of_kubectls_plugin_is_about_the_cluster(cotenant):
+    told = cotenant("--help", program="kubectl-cotenant").stdout
+    assert "Usage: kubectl cotenant" in told
+    for word in ("machine", "--simulate", "COTENANT_HOME", "cotenant run", "gpus ", "top "):
+        assert word not in told, word
+    for name in ("status", "explain", "doctor", "drain"):
+        assert name in told
+        own = cotenant(name, "--help", program="kubectl-cotenant").stdout
+        assert f"kubectl cotenant {name}" in own
+        assert name == "doctor" or "\n  cotenant " not in own
+    refused = cotenant("gpus", program="kubectl-cotenant")
+    assert refused.returncode == 2
+    assert refused.stderr == "cotenant: `gpus` is not about a cluster: call it as `cotenant gpus`\n"

@@ -188,3 +188,47 @@ def test_run_imports_neither_numpy_nor_rich(tmp_path):
         [sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=False
     )
     assert done.stdout == "set()\n", done.stderr
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_tables_fit_the_terminal_and_a_pipe_gets_everything(cotenant, tmp_path, open_terminal, columns):
+    environ = {
+        **os.environ,
+        "COTENANT_HOME": str(tmp_path / "home"),
+        "COTENANT_SIMULATE": "2x16GiB",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    environ.pop("COLUMNS", None)
+    line = [sys.executable, "-m", "cotenant.cli.main"]
+    command = ["sh", "-c", "echo up; sleep 60; exit 0 with a long command line of many words"]
+    run = [*line, "run", "--whole", "2", "--name", "everything", "--", *command]
+    with subprocess.Popen(run, env=environ, stdout=subprocess.PIPE, text=True) as holder:
+        holder.stdout.readline()
+        waits = [*line, "run", "--gpu-memory", "1Gi", "--name", "later", "--", "true"]
+        with subprocess.Popen(waits, env=environ, stderr=subprocess.PIPE, text=True) as waiting:
+            waiting.stderr.readline()
+            for what, heads in (("gpus", {"GPU", "FREE", "USED"}), ("ps", {"NAME", "GPU", "LIMIT", "USED"})):
+                terminal = open_terminal([*line, what], environ, columns=columns)
+                assert terminal.end() == 0
+                lines = terminal.text().splitlines()
+                assert max(map(len, lines)) <= columns
+                assert heads <= set(lines[0].split())
+                full = cotenant(what, env=environ).stdout
+                assert "no room for" not in full
+                said = terminal.text().partition("(no room for")[2].partition(")")[0]
+                for head in set(full.splitlines()[0].split()) - set(lines[0].split()):
+                    assert head in said
+                if what == "ps":
+                    assert "LINE" in terminal.text()
+            waiting.terminate()
+        cotenant("stop", "everything", "--timeout", "0s", env=environ)
+
+
+def test_neither_a_dumb_terminal_nor_no_color_gets_colours(tmp_path, open_terminal):
+    line = [sys.executable, "-m", "cotenant.cli.main", "--simulate", "1x16GiB", "gpus"]
+    given = {**os.environ, "COTENANT_HOME": str(tmp_path / "home"), "TERM": "xterm"}
+    given.pop("NO_COLOR", None)
+    for more, coloured in (({}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False)):
+        terminal = open_terminal(line, {**given, **more})
+        assert terminal.end() == 0
+        assert (b"\x1b" in terminal.seen) == coloured

@@ -1,10 +1,7 @@
 """`cotenant top`: plain text and JSON without a terminal, a live view on one, and a terminal as it was afterwards."""
 
-import fcntl
 import json
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
@@ -111,56 +108,16 @@ def test_bad_input(environ, options):
     assert options[0].lstrip("-") in done.stderr or "iterations" in done.stderr
 
 
-class Terminal:
-    """`cotenant top` as somebody in front of a terminal has it."""
-
-    def __init__(self, environ, *options):
-        self.ours, theirs = pty.openpty()
-        termios.tcsetwinsize(theirs, (40, 140))
-        self.before = termios.tcgetattr(theirs)
-        self.process = subprocess.Popen(
-            [*TOP, *options],
-            env=environ,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C arrives
-        )
-        self.theirs = theirs
-        self.seen = b""
-
-    def until(self, text, seconds=20.0):
-        end = time.monotonic() + seconds
-        while text not in self.seen and time.monotonic() < end:
-            self._read(0.1)
-        assert text in self.seen, self.seen
-
-    def _read(self, seconds):
-        if select.select([self.ours], [], [], seconds)[0]:
-            self.seen += os.read(self.ours, 65536)
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        os.close(self.theirs)
-        os.close(self.ours)
-
-
-def test_on_a_terminal_the_last_of_some_looks_stays(environ):
-    terminal = Terminal(environ, "-n", "2", "--interval", "100ms")
-    terminal.until(b"GPU")
-    assert terminal.process.wait(20) == 0
-    terminal.until(SHOW_CURSOR)
+def test_on_a_terminal_some_looks_stay(environ, open_terminal):
+    terminal = open_terminal([*TOP, "-n", "2", "--interval", "100ms"], environ)
+    assert terminal.end() == 0
     assert ENTER not in terminal.seen
-    terminal.close()
+    assert terminal.seen.count(b"cotenant top") == 2
 
 
 @pytest.fixture
-def terminal(environ):
-    terminal = Terminal(environ, "--interval", "200ms")
-    yield terminal
-    terminal.close()
+def terminal(environ, open_terminal):
+    return open_terminal([*TOP, "--interval", "200ms"], environ)
 
 
 def test_a_live_view_that_ctrl_c_ends_quietly(terminal):
@@ -188,5 +145,93 @@ def test_the_view_goes_on_by_itself(terminal):
     terminal.until(b"GPU")
     end = time.monotonic() + 10
     while terminal.seen.count(b"cotenant top") < 3 and time.monotonic() < end:
-        terminal._read(0.2)
+        terminal.read(0.2)
     assert terminal.seen.count(b"cotenant top") >= 3
+
+
+def test_q_quits_and_the_terminal_is_as_it_was(terminal):
+    terminal.until(b"32Gi of 32Gi free")
+    terminal.type(b"q")
+    assert terminal.process.wait(10) == 0
+    terminal.until(LEAVE)
+    assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def test_keys_are_not_echoed(terminal):
+    terminal.until(b"32Gi of 32Gi free")
+    terminal.type(b"xyzzy\x1b[15~")
+    shown = terminal.seen.count(b"cotenant top")
+    while terminal.seen.count(b"cotenant top") < shown + 3:
+        terminal.read(0.1)
+    assert b"xyzzy" not in terminal.seen
+    assert b"15~" not in terminal.seen
+    assert terminal.process.poll() is None
+
+
+def test_bars_are_drawn_in_the_terminals_own_encoding(environ, open_terminal):
+    for encoding, sign in (("utf-8", "·"), ("ascii", ".")):
+        terminal = open_terminal(TOP, {**environ, "PYTHONIOENCODING": encoding}, columns=140)
+        terminal.until(b"q quit")
+        assert sign * 24 in terminal.text()
+
+
+@pytest.mark.parametrize("columns", [80, 60, 132])
+def test_no_line_is_wider_than_the_terminal_and_the_first_columns_stay(environ, jobs, open_terminal, columns):
+    terminal = open_terminal(TOP, environ, columns=columns)
+    terminal.until(b"q quit")
+    lines = terminal.text().splitlines()
+    assert max(map(len, lines)) <= columns
+    heads = [line.split() for line in lines if line.split()[:1] in (["GPU"], ["NAME"], ["LINE"])]
+    assert [head[0] for head in heads] == ["GPU", "NAME", "LINE"]
+    assert {"MEMORY", "FREE", "USED"} <= set(heads[0])
+    assert {"GPU", "LIMIT", "USED"} <= set(heads[1])
+    assert {"NAME", "WHY"} <= set(heads[2])
+    left_out = {"BUSY", "PEAK", "COMMAND"} - {word for head in heads for word in head}
+    said = terminal.text().partition("(no room for")[2].partition(")")[0]
+    assert all(word in said for word in left_out), (left_out, said)
+
+
+def test_a_resized_terminal_is_drawn_anew_at_once(environ, open_terminal):
+    terminal = open_terminal([*TOP, "--interval", "60s"], environ, columns=140)
+    terminal.until(b"q quit")
+    assert b"OUTSIDE" in terminal.seen
+    terminal.seen = b""
+    terminal.resize(60)
+    terminal.until(b"q quit")
+    assert max(map(len, terminal.text().splitlines())) <= 60
+
+
+def test_what_does_not_fit_is_scrolled_to(environ, open_terminal):
+    terminal = open_terminal([*TOP, "--interval", "60s"], environ, lines=4)
+    terminal.until(b"2 more below")
+    terminal.seen = b""
+    terminal.type(b"\x1b[B")
+    terminal.until(b"above")
+    assert "NVIDIA Stand-in 16GiB" in terminal.text()
+
+
+def test_the_terminal_is_given_back_while_it_is_suspended(environ, open_terminal):
+    """Under a shell, as job control needs one."""
+    script = " ".join(TOP) + "; echo suspended; fg; echo over"
+    terminal = open_terminal(["bash", "-m", "-i", "-c", script], environ)
+    terminal.until(b"32Gi of 32Gi free")
+    terminal.type(b"\x1a")
+    terminal.until(b"suspended")
+    assert LEAVE in terminal.seen
+    terminal.until(ENTER, after=LEAVE)
+    terminal.type(b"q")
+    terminal.until(b"over")
+
+
+def test_a_dumb_terminal_gets_one_look_without_a_control_character(environ, open_terminal):
+    terminal = open_terminal(TOP, {**environ, "TERM": "dumb"}, columns=80)
+    assert terminal.end() == 0
+    assert terminal.seen.count(b"cotenant top") == 1
+    assert b"\x1b" not in terminal.seen
+
+
+def test_no_colour_where_nobody_wants_it(environ, jobs, open_terminal):
+    for given, coloured in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)):
+        terminal = open_terminal(TOP, {**environ, **given})
+        terminal.until(b"q quit")
+        assert (b"\x1b[3" in terminal.seen) == coloured

@@ -60,6 +60,22 @@ def test_memory_over_several_cards(machine):
     assert done.stdout.strip().split(",") == [card.uuid for card in machine.cards.cards()]
 
 
+def test_a_card_is_chosen_by_index_uuid_or_the_beginning_of_it(machine):
+    machine.settle()
+    first, second = (card.uuid for card in machine.cards.cards())
+    show = ("--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    apart = next(at for at in range(5, len(second)) if not first.startswith(second[:at]))
+    for asked in ("1", second, second[:apart], second[4:apart]):
+        done = machine("run", "--gpu-memory", "1Gi", "--gpu", asked, *show)
+        assert (done.stdout.strip(), done.stderr) == (second, ""), asked
+    both = machine("run", "--whole", "2", "--gpu", "0", "--gpu", second, *show)
+    assert both.stdout.strip().split(",") == [first, second]
+    assert machine("run", "--whole", "2", "--gpu", "0,1", *show).stdout == both.stdout
+    none = machine("run", "--gpu-memory", "1Gi", "--gpu", "2", *show)
+    assert none.returncode == 2
+    assert f"2 asked, no such GPU is here: there is {first} (GPU 0" in none.stderr
+
+
 def test_a_whole_card_is_shared_with_nobody(machine):
     first = machine.start("run", "--whole", "1", "--", sys.executable, PROGRAM, "ready", "hold")
     assert said(first) == "ready"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cotenant.cli.completing import contexts, namespaces
 from cotenant.core.errors import BadInput, CotenantError
 
 if TYPE_CHECKING:
@@ -41,8 +41,15 @@ class Where:
 
 
 def where_options(function: F) -> F:
-    """Adds --kubeconfig and --context; the command receives them as `where`."""
-    return _given_where(function, _connection_options)
+    """Adds --kubeconfig and --context; the command receives them as `where`.
+
+    A namespace is accepted and has no effect, as in `kubectl get nodes -n team`.
+    """
+
+    def options(inner: F) -> F:
+        return _connection_options(click.option("-n", "--namespace", hidden=True)(inner))
+
+    return _given_where(function, options)
 
 
 def namespace_options(function: F) -> F:
@@ -53,7 +60,11 @@ def namespace_options(function: F) -> F:
             inner
         )
         inner = click.option(
-            "-n", "--namespace", metavar="NAME", help="The namespace; by default the context's own."
+            "-n",
+            "--namespace",
+            metavar="NAME",
+            help="The namespace; by default the context's own.",
+            shell_complete=namespaces,
         )(inner)
         return _connection_options(inner)
 
@@ -61,9 +72,9 @@ def namespace_options(function: F) -> F:
 
 
 def _connection_options(function: F) -> F:
-    function = click.option("--context", default="", metavar="NAME", help="A context of the kubeconfig.")(
-        function
-    )
+    function = click.option(
+        "--context", default="", metavar="NAME", help="A context of the kubeconfig.", shell_complete=contexts
+    )(function)
     return click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Instead of $KUBECONFIG and ~/.kube/config."
     )(function)
@@ -79,11 +90,31 @@ def _given_where(function: F, options: Callable[[F], F]) -> F:
         everywhere: bool = False,
         **others: Any,
     ) -> Any:
-        if namespace is not None and everywhere:
-            raise BadInput("--namespace and --all-namespaces exclude each other")
-        return function(*args, where=Where(kubeconfig, context, namespace, everywhere), **others)
+        own = {"kubeconfig": kubeconfig, "context": context, "namespace": namespace, "everywhere": everywhere}
+        where = _merged(own, click.get_current_context().find_root().params)
+        return function(*args, where=where, **others)
 
     return options(with_where)  # type: ignore[arg-type]
+
+
+def _merged(own: Mapping[str, Any], before: Mapping[str, Any]) -> Where:
+    """Joins the command's own options with those before it (`kubectl cotenant -n team explain`)."""
+    for given in (before, own):
+        if given.get("namespace") is not None and given.get("everywhere"):
+            raise BadInput("--namespace and --all-namespaces exclude each other")
+    scope = own if own.get("namespace") is not None or own.get("everywhere") else before
+    kubeconfig = own.get("kubeconfig") or before.get("kubeconfig")
+    return Where(
+        Path(kubeconfig) if kubeconfig else None,
+        own.get("context") or before.get("context") or "",
+        scope.get("namespace"),
+        bool(scope.get("everywhere")),
+    )
+
+
+def where_of(ctx: click.Context) -> Where:
+    """Reads the cluster's options from a command line that is still being typed."""
+    return _merged(ctx.params, ctx.find_root().params)
 
 
 def require_libraries() -> None:
@@ -93,13 +124,15 @@ def require_libraries() -> None:
     except ModuleNotFoundError as error:
         raise CotenantError(
             f"{error.name} is missing: cluster commands need more packages than local ones: "
-            "pip install 'cotenant[cluster]'"
+            "in the source tree, pipx install --force '.[cluster]', or as docs/install.md says"
         ) from None
 
 
 def ask(where: Where, work: Callable[[Client, str], Awaitable[T]]) -> T:
     """Runs `work` with an API client and the chosen namespace; errors of the API name a next step."""
     require_libraries()
+    import asyncio
+
     from cotenant.kube.api.auth.kubeconfig import find
     from cotenant.kube.api.client import Client
     from cotenant.kube.api.connection import ConnectionSettings

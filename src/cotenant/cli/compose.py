@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -55,7 +56,7 @@ def machine_of(simulate: str | None) -> Machine:
     waits = PATIENCE if not patience else parse_duration(patience, "COTENANT_PATIENCE")
     base = home.choose(os.environ)
     if simulate:
-        return _simulated(simulate, home.prepare(base, simulate), waits)
+        return _simulated(simulate, base, waits)
     context = os.environ.get("COTENANT_CONTEXT_MEMORY") or CONTEXT_MEMORY
     check_unit(context, "COTENANT_CONTEXT_MEMORY")
     place = home.prepare(base)
@@ -69,11 +70,20 @@ def machine_of(simulate: str | None) -> Machine:
     )
 
 
-def _simulated(spec: str, place: home.Home, patience: float) -> Machine:
+def ledger_file(simulate: str | None) -> Path:
+    """Returns where the ledger is, or would be: nothing is created."""
+    base = home.choose(os.environ)
+    folder = base / "simulated" / home.slug(simulate) if simulate else base
+    return folder / home.LEDGER
+
+
+def _simulated(spec: str, base: Path, patience: float) -> Machine:
     from cotenant.hardware.standin import driver as standin
 
+    cards_of_spec = standin.parse_spec(spec)  # before anything is created: it may be refused
+    place = home.prepare(base, spec)
     if not place.standin.exists():  # each spec has its own folder, so what exists matches the spec
-        standin.create(place.standin, standin.parse_spec(spec))
+        standin.create(place.standin, cards_of_spec)
     cards = standin.environment(place.standin, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
     return Machine(
         home=place,

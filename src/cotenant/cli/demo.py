@@ -7,8 +7,9 @@ import time
 
 import click
 
-from cotenant.cli import table
+from cotenant.cli import table, terminal
 from cotenant.cli.compose import simulate_option
+from cotenant.cli.table import Cell, Column
 from cotenant.cli.termination import unwind_on_signal
 from cotenant.core.errors import CotenantError
 
@@ -27,7 +28,8 @@ class _Paper:
 
     def say(self, text: str) -> None:
         self._apart()
-        click.echo(textwrap.fill(text, WIDTH, break_long_words=False))
+        width = min(WIDTH, terminal.width() or WIDTH)
+        click.echo(textwrap.fill(text, width, break_long_words=False))
 
     def typed(self, command: str) -> None:
         if not self._typing:
@@ -75,7 +77,7 @@ def command(ctx: click.Context) -> int:
             checks = Story(made).play()
     paper.heading("What happened")
     table.show(
-        ("PART", "EXPECTED", "MEASURED", "HAPPENED"),
+        (Column("PART", least=12), Column("EXPECTED", least=16), Column("MEASURED", least=16), "HAPPENED"),
         [(check.part, check.expected, check.measured, _yes(happened=check.happened)) for check in checks],
     )
     happened = all(check.happened for check in checks)
@@ -85,8 +87,8 @@ def command(ctx: click.Context) -> int:
     return 0 if happened else 1
 
 
-def _yes(*, happened: bool) -> str:
-    return click.style("yes", fg="green") if happened else click.style("NO", fg="red", bold=True)
+def _yes(*, happened: bool) -> Cell:
+    return Cell("yes", "green") if happened else Cell("NO", "red")
 
 
 def _real_cards() -> str:

@@ -8,6 +8,7 @@ import click
 
 from cotenant.cli import table
 from cotenant.cli.cluster import Where, ask, where_options
+from cotenant.cli.completing import cluster_gpus, nodes
 from cotenant.cli.compose import output_option
 
 if TYPE_CHECKING:
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("gpu")
-@click.option("--node", metavar="NAME", help="The GPU's node, if GPU is an index.")
+@click.argument("gpu", shell_complete=cluster_gpus)
+@click.option("--node", metavar="NAME", help="The GPU's node, if GPU is an index.", shell_complete=nodes)
 @output_option
 @where_options
 def command(where: Where, gpu: str, node: str | None, output: str) -> None:

@@ -10,7 +10,9 @@ import click
 
 from cotenant.cli import table
 from cotenant.cli.cluster import Where, ask, namespace_options, require_libraries
+from cotenant.cli.completing import pods
 from cotenant.cli.compose import output_option
+from cotenant.cli.table import Column
 
 if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
@@ -18,11 +20,18 @@ if TYPE_CHECKING:
     from cotenant.kube.operating.explain.workloads import Asked
     from cotenant.observe.view import View
 
+_LINE = (
+    Column("LINE"),
+    Column("POD", least=16),
+    Column("WAITED", rank=2),
+    Column("REASON", rank=1),
+    Column("WHY", least=20, wraps=True),
+)
 _COLOURS = {"running": "green", "ended": "green", "not-gpu": "green", "refused": "red"}
 
 
 @click.command()
-@click.argument("pod", required=False)
+@click.argument("pod", required=False, shell_complete=pods)
 @output_option
 @namespace_options
 def command(where: Where, pod: str | None, output: str) -> None:
@@ -88,6 +97,6 @@ def show_line(view: View) -> None:
         (str(each.place), str(each), table.duration(round(each.waited_seconds)), each.code, each.reason)
         for each in view.line
     ]
-    table.show(("LINE", "POD", "WAITED", "REASON", "WHY"), rows)
+    table.show(_LINE, rows)
     if view.left_out:
         click.echo(f"and {view.left_out} more in line: cotenant explain POD explains any of them", err=True)

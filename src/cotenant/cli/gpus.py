@@ -6,9 +6,24 @@ import click
 
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
+from cotenant.cli.table import Cell, Column
 from cotenant.core.units import format_bytes
 from cotenant.local.snapshot import snapshot, to_json
 from cotenant.observe.view import GpuView
+
+BAR = Column("", rank=6)
+GPUS = (
+    Column("GPU"),
+    Column("MODEL", rank=5, least=12),
+    Column("MEMORY"),
+    BAR,
+    Column("FREE"),
+    Column("GRANTED", rank=1),
+    Column("USED"),
+    Column("OUTSIDE", rank=3),
+    Column("BUSY", rank=4),
+    Column("WHO", rank=2, least=16, wraps=True),
+)
 
 
 @click.command()
@@ -32,10 +47,8 @@ def command(ctx: click.Context, output: str) -> None:
         document = to_json(machine, view)
         table.show_json({name: document[name] for name in ("simulated", "home", "gpus")})
         return
-    table.show(
-        ("GPU", "MODEL", "MEMORY", "", "FREE", "GRANTED", "USED", "OUTSIDE", "BUSY", "WHO"),
-        [gpu_row(gpu) for gpu in view.gpus],
-    )
+    if BAR in table.show(GPUS, [gpu_row(gpu) for gpu in view.gpus]):
+        return
     signs = table.signs()
     click.echo(
         f"\n{signs['used']} used by grants  {signs['granted']} granted, not used  "
@@ -43,7 +56,7 @@ def command(ctx: click.Context, output: str) -> None:
     )
 
 
-def gpu_row(view: GpuView) -> tuple[str, ...]:
+def gpu_row(view: GpuView) -> tuple[Cell | str, ...]:
     signs, gpu, granted = table.signs(), view.gpu, view.granted
     used = min(view.used_by_grants or 0, granted)
     parts = [(used, signs["used"]), (granted - used, signs["granted"]), (view.outside, signs["outside"])]
@@ -51,13 +64,13 @@ def gpu_row(view: GpuView) -> tuple[str, ...]:
         str(gpu.index),
         gpu.model,
         format_bytes(gpu.memory),
-        click.style(table.bar(parts, gpu.memory), fg="green" if gpu.healthy else "red"),
+        Cell(table.bar(parts, gpu.memory), "green" if gpu.healthy else "red"),
         format_bytes(view.room.free),
         format_bytes(granted),
         "-" if view.used is None else format_bytes(view.used),
         format_bytes(view.outside),
         "-" if view.utilization is None else f"{view.utilization}%",
-        _who(view),
+        Cell(_who(view), None if gpu.healthy else "red"),
     )
 
 
@@ -65,5 +78,5 @@ def _who(view: GpuView) -> str:
     who = [f"{share} (whole)" if view.room.whole else str(share) for share in view.shares]
     who += [f"pid {each.pid} outside" for each in view.strangers]
     if not view.gpu.healthy:
-        who.append(click.style(f"SICK: {view.problem}", fg="red"))
+        who.insert(0, f"SICK: {view.problem}")
     return ", ".join(who) or "-"

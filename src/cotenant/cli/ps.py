@@ -6,13 +6,32 @@ import click
 
 from cotenant.cli import table
 from cotenant.cli.compose import machine_of, output_option, simulate_option
+from cotenant.cli.table import Cell, Column
 from cotenant.core.refusal import ordinal
 from cotenant.core.units import format_bytes
 from cotenant.local.snapshot import snapshot, to_json
 from cotenant.observe.view import GrantView, WaitingView
 
-GRANTS = ["NAME", "USER", "PID", "GPU", "LIMIT", "USED", "PEAK", "DENIED", "IDLE", "ENFORCER", "COMMAND"]
-LINE = ["LINE", "NAME", "USER", "WAITED", "WHY"]
+GRANTS = (
+    Column("NAME", least=8),
+    Column("USER", rank=2, least=6),
+    Column("PID", rank=7),
+    Column("GPU"),
+    Column("LIMIT"),
+    Column("USED"),
+    Column("PEAK", rank=6),
+    Column("DENIED", rank=3),
+    Column("IDLE", rank=5),
+    Column("ENFORCER", rank=4),
+    Column("COMMAND", rank=1, least=12),
+)
+LINE = (
+    Column("LINE"),
+    Column("NAME", least=8),
+    Column("USER", rank=1, least=6),
+    Column("WAITED", rank=2),
+    Column("WHY", least=20, wraps=True),
+)
 
 
 @click.command()
@@ -28,7 +47,7 @@ def command(ctx: click.Context, output: str) -> None:
 
     DENIED counts allocations that were refused. IDLE is the time since the last kernel launch or
     allocation. ENFORCER is what is in force: `shim` (allocations beyond the limit fail) or `watch` (use is
-    measured, not limited).
+    measured, not limited). A narrow terminal has no room for every column: `cotenant ps | cat` shows all.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     machine = machine_of(ctx.obj)
     view = snapshot(machine)
@@ -47,7 +66,7 @@ def command(ctx: click.Context, output: str) -> None:
         table.show(LINE, [waiting_row(waiting) for waiting in view.line])
 
 
-def _grant(grant: GrantView) -> tuple[str, ...]:
+def _grant(grant: GrantView) -> tuple[Cell | str, ...]:
     cards = ",".join("?" if share.index is None else str(share.index) for share in grant.shares)
     held = grant.enforcer if grant.mode == "enforce" else f"{grant.enforcer} ({grant.mode})"
     if grant.compute is not None:
@@ -58,7 +77,7 @@ def _grant(grant: GrantView) -> tuple[str, ...]:
         str(grant.pid),
         cards,
         format_bytes(grant.limit) + (" whole" if any(share.whole for share in grant.shares) else ""),
-        click.style(format_bytes(grant.used), fg="red" if grant.used > grant.limit else None),
+        Cell(format_bytes(grant.used), "red" if grant.used > grant.limit else None),
         format_bytes(grant.peak),
         str(grant.denied) + (f" (+{grant.over} let through)" if grant.over else ""),
         table.duration(grant.idle_seconds),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from cotenant.cli.completing import jobs
 from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.errors import BadInput
 from cotenant.core.units import Memory, check_unit, format_bytes, parse_bytes, parse_memory
@@ -11,7 +12,7 @@ from cotenant.local.resize import Step, resize
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # `-2Gi` is no option
-@click.argument("name")
+@click.argument("name", shell_complete=jobs)
 @click.argument("memory")
 @simulate_option
 @click.pass_context

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cotenant.cli.completing import gpus, programs
 from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.demand import PLACEMENTS, Demand
 from cotenant.core.errors import BadInput
@@ -20,13 +21,23 @@ from cotenant.local.run import Interrupted, RunRequest, run
 @click.option(
     "--gpu-memory", metavar="4Gi", help="GPU memory for the command and all it starts; 50% is of one GPU."
 )
-@click.option("--gpus", type=int, metavar="N", help="Spread the memory evenly over N GPUs.  [default: 1]")
-@click.option("--whole", type=int, metavar="N", help="N whole GPUs, not shared.")
+@click.option(
+    "--gpus", type=int, metavar="N", help="How many GPUs: the memory is split evenly over N.  [default: 1]"
+)
+@click.option("--whole", type=int, metavar="N", help="N GPUs for this command alone, with all their memory.")
 @click.option(
     "--gpu-compute", type=int, metavar="30", help="Percent of the GPU's compute; enforced where MPS runs."
 )
 @click.option("--gpu-model", metavar="A100,H100", help="Only on GPUs of these models.")
-@click.option("--gpu", "uuids", multiple=True, metavar="UUID", help="Only on this GPU; may be repeated.")
+@click.option(
+    "--gpu",
+    "uuids",
+    multiple=True,
+    metavar="1",
+    shell_complete=gpus,
+    help="Which GPU: its index in `cotenant gpus`, its UUID or the beginning of it. May be repeated; then on "
+    "any of them.",
+)
 @click.option("--placement", type=click.Choice(PLACEMENTS), default=PLACEMENTS[0], show_default=True)
 @click.option(
     "--enforce",
@@ -39,7 +50,7 @@ from cotenant.local.run import Interrupted, RunRequest, run
 @click.option("--no-wait", is_flag=True, help="Without room, exit 75 instead of waiting.")
 @click.option("--wait-timeout", metavar="10m", help="Wait for room at most this long, then exit 75.")
 @simulate_option
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=programs)
 @click.pass_context
 def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> int:
     """Run COMMAND with a part of a GPU, or with whole GPUs.
@@ -54,6 +65,11 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     cotenant run --gpu-memory 50% --gpu-model A100,H100 -- ./serve
     cotenant run --whole 1 --wait-timeout 10m -- python train.py
     cotenant run --gpu-memory 4Gi --enforce observe -- python train.py     first see what it needs
+
+    \b
+    --gpu 1      which GPU may be used; how much of it, the other options say
+    --gpus 2     over how many GPUs the memory is split
+    --whole 2    how many GPUs are for this command alone
 
     The memory includes all that the command's processes hold on the GPU, CUDA contexts too. A context
     counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). Smaller demands may overtake a waiting one for

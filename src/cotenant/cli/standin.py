@@ -7,6 +7,7 @@ import shlex
 
 import click
 
+from cotenant.cli.completing import programs
 from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.errors import BadInput
 from cotenant.local import program
@@ -14,7 +15,7 @@ from cotenant.local import program
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @simulate_option
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=programs)
 @click.pass_context
 def command(ctx: click.Context, command: tuple[str, ...]) -> None:
     """Use simulated GPUs without a grant: run COMMAND on them, or print the exports for a shell.

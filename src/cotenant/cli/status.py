@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cotenant.cli import table
+from cotenant.cli import table, terminal
 from cotenant.cli.cluster import Where, ask, namespace_options
+from cotenant.cli.completing import nodes
 from cotenant.cli.compose import output_option
 from cotenant.core.errors import BadInput
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("node", required=False)
+@click.argument("node", required=False, shell_complete=nodes)
 @click.option("-d", "--details", is_flag=True, help="List the pods of each GPU.")
 @click.option("-w", "--watch", is_flag=True, help="Print it again whenever it changes, until Ctrl-C.")
 @output_option
@@ -94,7 +95,7 @@ async def _follow(client: Client, shown: Any) -> None:
     async for seen in follow(client):
         text = shown(seen)
         if text != before:
-            if sys.stdout.isatty():
+            if terminal.is_terminal() and not terminal.is_dumb():
                 click.clear()
             elif before is not None:
                 click.echo()

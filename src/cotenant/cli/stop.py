@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from cotenant.cli.completing import jobs
 from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.units import parse_duration
 from cotenant.local.stop import stop
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=jobs)
 @click.option(
     "--timeout", default="10s", show_default=True, metavar="10s", help="Time between SIGTERM and SIGKILL."
 )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from cotenant.cli.cluster import Where, where_options
+from cotenant.cli.completing import cluster_gpus, nodes
 from cotenant.cli.compose import output_option
 from cotenant.cli.drain import set_drained, show
 
 
 @click.command()
-@click.argument("gpu")
-@click.option("--node", metavar="NAME", help="The GPU's node, if GPU is an index.")
+@click.argument("gpu", shell_complete=cluster_gpus)
+@click.option("--node", metavar="NAME", help="The GPU's node, if GPU is an index.", shell_complete=nodes)
 @output_option
 @where_options
 def command(where: Where, gpu: str, node: str | None, output: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from cotenant.core.errors import BadInput
-from cotenant.core.gpu import GPU
+from cotenant.core.gpu import GPU, named
 from cotenant.core.units import ACCEPTED_MEMORY, Memory
 
 __all__ = ["PLACEMENTS", "Demand", "Memory"]
@@ -36,7 +36,7 @@ class Demand:
     models: tuple[str, ...] = ()
     """Only GPUs of these models; empty: any."""
     uuids: tuple[str, ...] = ()
-    """Only these GPUs; empty: any."""
+    """Only these GPUs; empty: any. Until `with_uuids_of` also by index or the beginning of a UUID."""
     placement: str = "frag"
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Demand:
         if self.compute is not None:
             _number(self.compute, "gpu-compute", 1, 100, "the percentage of one GPU's compute")
         _names(self.models, "gpu-model", "A100,H100")
-        _names(self.uuids, "gpu", "GPU-5a3f0e1c-...")
+        _names(self.uuids, "gpu", "1 or GPU-5a3f0e1c")
         if self.placement not in PLACEMENTS:
             raise BadInput(f"placement: {self.placement!r} is not known: take one of {', '.join(PLACEMENTS)}")
         if self.memory is None:
@@ -97,6 +97,15 @@ class Demand:
             not self.models or any(gpu.is_model(wish) for wish in self.models)
         )
 
+    def with_uuids_of(self, gpus: Iterable[GPU]) -> Demand:
+        """Replaces indices and beginnings of UUIDs, as people write them, by the full UUIDs of these GPUs.
+
+        An index may mean another GPU after the next boot, so only a UUID is kept. What names no GPU stays.
+        """
+        present = tuple(gpus)
+        full = dict.fromkeys(_full_uuid(asked, present) for asked in self.uuids)
+        return replace(self, uuids=tuple(full)) if tuple(full) != self.uuids else self
+
     def to_json(self) -> dict[str, Any]:
         memory = self.memory
         return {
@@ -122,6 +131,16 @@ class Demand:
             uuids=tuple(data.get("uuids", ())),
             placement=data.get("placement", PLACEMENTS[0]),
         )
+
+
+def _full_uuid(asked: str, gpus: tuple[GPU, ...]) -> str:
+    found = named(asked, gpus)
+    if len(found) > 1:
+        meant = " or ".join(f"{gpu.uuid} ({gpu}, {gpu.model})" for gpu in found)
+        raise BadInput(
+            f"gpu: {asked} is the beginning of several UUIDs, {meant}: write more of it, or the index"
+        )
+    return found[0].uuid if found else asked
 
 
 def _memory(size: Any, percent: Any) -> Memory | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,6 +37,29 @@ class GPU:
 
     def __str__(self) -> str:
         return f"GPU {self.index}"
+
+
+def named(asked: str, gpus: Iterable[GPU]) -> list[GPU]:
+    """Finds the GPUs that may be meant by an index, a UUID, or the beginning of a UUID."""
+    if asked.isascii() and asked.isdigit():
+        return [gpu for gpu in gpus if gpu.index == int(asked)]
+    found = [gpu for gpu in gpus if begins(gpu.uuid, asked)]
+    exact = [gpu for gpu in found if gpu.uuid == asked]
+    return exact or found
+
+
+def begins(uuid: str, asked: str) -> bool:
+    """Whether this is the UUID or its beginning: `GPU-5a3f` or `5a3f`, but not `GPU-`, which all have."""
+    begun, whole = asked.lower(), uuid.lower()
+    kind = _KIND.match(whole)
+    number = whole[kind.end() :] if kind else whole
+    own = _KIND.match(begun)
+    if own is None:
+        return bool(begun) and number.startswith(begun)
+    return len(begun) > own.end() and whole.startswith(begun)
+
+
+_KIND = re.compile(r"mig-gpu-|mig-|gpu-")
 
 
 @cache

@@ -18,6 +18,7 @@ from pathlib import Path
 from cotenant.core.errors import LedgerUnusable
 
 FOR_ALL = Path("/var/lib/cotenant")
+LEDGER = "ledger.sqlite3"
 TMPFS = Path("/dev/shm")  # noqa: S108 -- folders in it are used only if their owner is the right one
 
 
@@ -32,7 +33,7 @@ class Home:
 
     @property
     def ledger(self) -> Path:
-        return self.folder / "ledger.sqlite3"
+        return self.folder / LEDGER
 
     @property
     def lock(self) -> Path:

@@ -98,6 +98,8 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
         job = replace(job, name=unique(job.name, taken))
         books.jobs[job.id] = job
         sight = read_gpus(machine, list(books.jobs.values()), books.cards())
+        job = replace(job, demand=job.demand.with_uuids_of(reading.gpu for reading in sight.readings))
+        books.jobs[job.id] = job
         never = impossible(sight.ledger(books.granted), job.demand)
         if never is not None:
             raise BadInput(str(never))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cotenant.core.errors import BadInput
+from cotenant.core.gpu import begins
 from cotenant.core.units import format_bytes
 from cotenant.dialects import names
 from cotenant.kube.api.client import Client
@@ -22,7 +23,6 @@ from cotenant.kube.operating.status.reading import read_all
 from cotenant.kube.operating.status.snapshot import share_json
 from cotenant.observe.view import GpuView, NodeView
 
-_SHORTEST_PART = len("GPU-") + 4
 _ATTEMPTS = 5
 
 
@@ -91,21 +91,17 @@ def find_card(nodes: Sequence[Node], seen: Sequence[NodeView], asked: str, on: s
     cards = [(by_name[each.name], card) for each in seen if on in {None, each.name} for card in each.gpus]
     if asked.isascii() and asked.isdigit():
         return _by_index(cards, int(asked), on)
-    found = [Target(node, card.gpu.uuid, card) for node, card in cards if _names(asked, card.gpu.uuid)]
+    found = [Target(node, card.gpu.uuid, card) for node, card in cards if begins(card.gpu.uuid, asked)]
     if not found:  # of a card that is gone there may still be a mark
         found = [
             Target(node, uuid, None)
             for node in nodes
             if on in {None, node.metadata.name}
             for uuid in sorted(drained_of(node))
-            if _names(asked, uuid)
+            if begins(uuid, asked)
         ]
     exact = [each for each in found if each.uuid == asked]
     return _only(exact or found, asked, on)
-
-
-def _names(asked: str, uuid: str) -> bool:
-    return uuid == asked or (len(asked) >= _SHORTEST_PART and uuid.startswith(asked))
 
 
 def _by_index(cards: Sequence[tuple[Node, GpuView]], index: int, on: str | None) -> Target:

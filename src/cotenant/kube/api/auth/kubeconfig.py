@@ -118,6 +118,12 @@ def read(paths: Sequence[Path]) -> Kubeconfig:
     return merged
 
 
+def files(environ: Mapping[str, str]) -> list[Path]:
+    """Lists the files of KUBECONFIG, else ~/.kube/config."""
+    listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return listed or [Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"]
+
+
 def find(environ: Mapping[str, str] = os.environ, *, path: Path | None = None, context: str = "") -> Access:
     """Finds the cluster as kubectl does: in `path`, else in the files of KUBECONFIG, else in ~/.kube/config,
     else as the pod's own service account.
@@ -126,8 +132,7 @@ def find(environ: Mapping[str, str] = os.environ, *, path: Path | None = None, c
         if not path.exists():
             raise BadKubeconfig(f"{path}: no such file")
         return read([path]).access(environ, context)
-    listed = [Path(part) for part in environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    paths = listed or [Path(environ.get("HOME") or "~").expanduser() / ".kube" / "config"]
+    paths = files(environ)
     merged = read(paths)
     if merged.clusters or merged.contexts:
         return merged.access(environ, context)
