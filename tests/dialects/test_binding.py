@@ -187,6 +187,14 @@ def test_a_mig_instance_goes_by_its_uuid_in_every_dialect() -> None:
         assert env["main"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
 
 
+@pytest.mark.parametrize("limits", [{"volcano.sh/gpu-memory": 1024}, {"aliyun.com/gpu-mem": 1024}])
+def test_beside_mig_instances_a_whole_card_goes_by_its_uuid(limits: Mapping[str, object]) -> None:
+    """Instances shift every count of the node's cards: an index would show a stranger's card."""
+    cards = [gpu(2, 10 * GI, parent="GPU-cut"), gpu(3, 10 * GI, parent="GPU-cut"), gpu(1, 80 * GI)]
+    _, env = found([slot(read(limits, MIB))], [[Share("GPU-1", GI)]], cards)
+    assert env["main"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+
+
 def test_a_pod_in_three_dialects_finds_all_of_them() -> None:
     asked = [
         read({"aliyun.com/gpu-mem": 1024}, MIB, container="a"),

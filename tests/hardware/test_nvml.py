@@ -62,7 +62,17 @@ def test_mig_instances_are_cards_of_their_own(cards):
     told = read()["cards"]
     assert [c["uuid"][:3] for c in told] == ["MIG", "MIG", "GPU"]
     assert told[0]["parent"] == told[1]["parent"] != told[2]["uuid"]
-    assert [c["index"] for c in told] == [0, 1, 2]
+    assert [c["index"] for c in told] == [2, 3, 1], "the T4 is card 1, as the driver counts"
+
+
+@pytest.mark.parametrize("spec", ["3x16GiB", "1xA100-80GB/3g.40gb+2g.20gb,2xT4", "1xT4,2xA100-80GB/7g.80gb"])
+def test_the_index_of_a_card_shows_this_card_in_a_container(cards, monkeypatch, spec):
+    _, read = cards(spec)
+    whole = [c for c in read()["cards"] if c["parent"] is None]
+    monkeypatch.setenv(standin.RUNTIME, "1")
+    for card in whole:
+        monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", str(card["index"]))
+        assert [c["uuid"] for c in read()["cards"]] == [card["uuid"]]
 
 
 def test_processes_are_told_with_their_memory(cards):
@@ -153,6 +163,17 @@ def test_what_was_known_of_a_lost_card_is_kept():
         ("GPU-0", False, 16 * GIB),
         ("GPU-1", True, 16 * GIB),
     ]
+
+
+def test_the_instances_of_a_lost_card_are_kept_and_those_of_others_are_not():
+    known = {
+        "MIG-0": GPU("MIG-0", 2, "A100", GIB, parent="GPU-lost"),
+        "MIG-1": GPU("MIG-1", 3, "A100", GIB, parent="GPU-there"),
+        "MIG-2": GPU("MIG-2", 4, "A100", GIB, parent="GPU-there"),
+    }
+    readings = Readings((CardReading(known["MIG-1"], 0),), lost=(0,))
+    told = with_known(readings, known, set())
+    assert [(each.gpu.uuid, each.gpu.healthy) for each in told] == [("MIG-0", False), ("MIG-1", True)]
 
 
 def test_a_card_that_still_tells_its_uuid_gets_its_size_back():

@@ -14,7 +14,9 @@ class GPU:
 
     uuid: str
     index: int
-    """Only for display and for breaking ties; it may change at the next boot."""
+    """The driver's own index of a physical card, as nvidia-smi and NVIDIA's container runtime count; it may
+    change at the next boot. A MIG instance has none there: its number is only for display.
+    """
     model: str
     memory: int
     """Capacity in bytes: the total less what the driver keeps for itself."""

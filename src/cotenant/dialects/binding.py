@@ -43,5 +43,6 @@ def bind_annotations(
 
 
 def _cards(slot: SlotGrant, gpus: Mapping[str, GPU]) -> tuple[GrantedGpu, ...]:
-    cards = (GrantedGpu(gpus[share.uuid], share) for share in slot.shares)
+    by_index = all(gpu.parent is None for gpu in gpus.values())
+    cards = (GrantedGpu(gpus[share.uuid], share, by_index) for share in slot.shares)
     return tuple(sorted(cards, key=lambda card: card.gpu.index))

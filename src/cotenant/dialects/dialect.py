@@ -50,6 +50,10 @@ class GrantedGpu:
 
     gpu: GPU
     share: Share
+    by_index: bool = True
+    """Whether an index can name it to NVIDIA's container runtime: not on a node with MIG instances, which
+    have none, and where versions of the runtime count differently.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +103,9 @@ class Dialect(Protocol):
 
 
 def visible_indexes(cards: Sequence[GrantedGpu]) -> str:
-    """Lists the GPUs by index, as older systems do.
-
-    A MIG instance has no such index (`0` would be the whole GPU): it is listed by UUID.
+    """Lists the GPUs by the driver's index, as older systems do; by UUID where an index would not name them.
     """
-    return ",".join(card.gpu.uuid if card.gpu.parent else str(card.gpu.index) for card in cards)
+    return ",".join(str(card.gpu.index) if card.by_index else card.gpu.uuid for card in cards)
 
 
 def visible_uuids(cards: Sequence[GrantedGpu]) -> str:

@@ -1,7 +1,8 @@
 """Reads the GPUs of this machine through NVML: memory, processes, utilisation, health, XID events.
 
 A GPU that does not answer is reported as lost and never hides the others. Each MIG instance counts as a GPU;
-a card that is cut into instances does not.
+a card that is cut into instances does not. A card has the index that the driver, nvidia-smi and NVIDIA's
+container runtime know it by. MIG instances have none there: they are numbered from the count of cards on.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -52,7 +53,7 @@ class CardReading(NamedTuple):
 class Readings(NamedTuple):
     cards: tuple[CardReading, ...]
     lost: tuple[int, ...] = ()
-    """Indexes of GPUs that do not even report their UUID any more."""
+    """Indexes of cards that do not even report their UUID any more."""
 
 
 class Fault(NamedTuple):
@@ -82,20 +83,21 @@ class Nvml:
     def _read(self) -> Readings:
         cards: list[CardReading] = []
         lost: list[int] = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            number = len(cards) + len(lost)
+        count = next_instance = pynvml.nvmlDeviceGetCount()
+        for index in range(count):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             except pynvml.NVMLError:
-                lost.append(number)
+                lost.append(index)
                 continue
             try:
-                cards += [
-                    _read(*instance, number + at) for at, instance in enumerate(_instances(handle, uuid))
-                ]
+                for instance, instance_uuid, parent in _instances(handle, uuid):
+                    number = index if parent is None else next_instance
+                    cards.append(_read(instance, instance_uuid, parent, number))
+                    next_instance += parent is not None
             except pynvml.NVMLError as error:
-                gpu = GPU(uuid, number, "unknown model", 0, healthy=False)
+                gpu = GPU(uuid, index, "unknown model", 0, healthy=False)
                 cards.append(CardReading(gpu, 0, problem=f"does not answer: {error}"))
         return Readings(tuple(cards), tuple(lost))
 
@@ -170,13 +172,21 @@ def with_known(
     grants are on them.
     """
     seen = {reading.gpu.uuid for reading in readings.cards}
+    answering_cards = {reading.gpu.parent or reading.gpu.uuid for reading in readings.cards}
     answering = [_as_known(reading, known.get(reading.gpu.uuid)) for reading in readings.cards]
     missing = [
         CardReading(replace(gpu, healthy=False), 0, problem="does not answer: it may have fallen off the bus")
         for gpu in known.values()
-        if gpu.uuid not in seen and (gpu.index in readings.lost or gpu.uuid in in_use)
+        if gpu.uuid not in seen and (gpu.uuid in in_use or _is_lost(gpu, readings.lost, answering_cards))
     ]
     return tuple(sorted((*answering, *missing), key=lambda reading: reading.gpu.index))
+
+
+def _is_lost(gpu: GPU, lost: Collection[int], answering_cards: AbstractSet[str]) -> bool:
+    """A lost card is known by its index only. An instance may be on it if no other card has that instance."""
+    if gpu.parent is None:
+        return gpu.index in lost
+    return bool(lost) and gpu.parent not in answering_cards
 
 
 def _as_known(reading: CardReading, known: GPU | None) -> CardReading:

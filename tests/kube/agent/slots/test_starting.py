@@ -149,6 +149,27 @@ async def test_without_one_holder_by_the_kubelets_record_nothing_starts(starting
     assert slots.read() == []
 
 
+@pytest.mark.parametrize(
+    "shown", [{"main": "1"}, {"main": "7"}, {"main": B}, {"main": "0,1"}, {"main": A, "warm": "1"}]
+)
+async def test_a_container_that_would_be_shown_another_card_does_not_start(starting, slots, shown):
+    """Bind writes an index for older systems. After a boot without one card the driver counts anew."""
+    annotations = {f"devices.cotenant.dev/{name}": text for name, text in shown.items()}
+    api = api_with(pod("web", ("main", on(A, 4), ("warm",)), annotations=annotations))
+    with pytest.raises(StartRefused, match=r"devices.cotenant.dev/\w+: .* does not name the GPUs"):
+        await starting(api).start("slot-0000")
+    assert slots.read() == []
+
+
+@pytest.mark.parametrize("shown", ["0,1", "1,0", f"{A},{B}", ""])
+async def test_a_container_that_is_shown_its_cards_starts(starting, slots, shown):
+    annotations = {"devices.cotenant.dev/main": shown}
+    await starting(api_with(pod("web", ("main", on(A, 4), on(B, 4)), annotations=annotations))).start(
+        "slot-0000"
+    )
+    assert slots.read()
+
+
 async def test_when_the_api_server_cannot_be_asked_nothing_starts(starting, slots):
     api = api_with(pod("web", GRANTED))
     api.fails["get"] = Unreachable("get pods default/web: no answer: refused")

@@ -22,6 +22,10 @@ from cotenant.kube.api.objects import Pod
 from cotenant.kube.pods.demand import has_ended, is_mirror
 
 
+_LONGEST_SHOWN = 200
+"""Characters of an annotation in a message."""
+
+
 class StartRefused(CotenantError):
     """The container does not start. The kubelet tries again, with growing pauses."""
 
@@ -74,6 +78,24 @@ def granted_slot(pod: Pod, holder: Holder, node: str) -> SlotGrant:
             f"{holds}. Leave {names.GPU_SLOT} to Cotenant"
         )
     return slot
+
+
+def check_shown(pod: Pod, slot: SlotGrant, cards: Mapping[str, GPU]) -> None:
+    """Refuses a start in which the container runtime would show other GPUs than were granted: bind wrote an
+    index, and the driver has counted anew since, as after the loss of a card.
+    """
+    granted = {share.uuid for share in slot.shares}
+    by_index = {str(gpu.index): gpu.uuid for gpu in cards.values() if gpu.parent is None}
+    for container in (slot.container, *slot.init):
+        annotation = names.devices(container)
+        shown = pod.metadata.annotations.get(annotation, "")
+        if shown and {by_index.get(name, name) for name in shown.split(",")} != granted:
+            raise StartRefused(
+                f"pod {pod.metadata.namespace}/{pod.metadata.name}: annotation {annotation}: "
+                f"{shown[:_LONGEST_SHOWN]!a} does not name the GPUs that were granted here, "
+                f"{', '.join(sorted(granted))}: the driver counts its cards in another order now. "
+                "Delete the pod: its replacement is granted anew"
+            )
 
 
 def is_containers(slot: NodeSlot) -> bool:

@@ -24,6 +24,7 @@ from cotenant.kube.agent.classic.pod_resources import Holder, Holders, PodResour
 from cotenant.kube.agent.slots.checking import (
     Shortage,
     StartRefused,
+    check_shown,
     granted_slot,
     holder_of,
     is_containers,
@@ -89,6 +90,7 @@ class Starting:
         holder = holder_of(device, await self.kubelet.holders())
         pod = await self._pod(holder)
         slot = granted_slot(pod, holder, self.node)
+        check_shown(pod, slot, self.cards())
         own = read_mode(pod.metadata.annotations, f"pod {holder.pod}: annotation")
         mode = own or await self._namespace_mode(holder.namespace) or self.mode
         owner = SlotOwner(pod.metadata.uid, *holder)
