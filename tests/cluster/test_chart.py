@@ -22,6 +22,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP, CA_KEY
 from cotenant.kube.certificates.keeper import KeeperTimes, certificate_policy
+from cotenant.kube.certificates.renewal import BUNDLE_KEY
 from cotenant.kube.settings import Settings
 from cotenant.settings.loading import read_settings
 
@@ -235,6 +236,39 @@ class TestValues:
         assert volume["secret"] == {"secretName": AGENT_SECRET, "optional": True, "defaultMode": 0o400}
         (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == volume["name"]]
         assert (mount["mountPath"], mount["readOnly"]) == (settings_of(documents).agent.certificate, True)
+
+    def test_kube_scheduler_mounts_every_file_that_it_is_given_and_trusts_the_next_authority_too(self):
+        """`ca.crt` has the present authority alone: a scheduler that started with it would refuse the next one."""
+        documents = render()
+        text = named(documents, "ConfigMap", "cotenant-scheduler")["data"]["scheduler.yaml"]
+        (extender,) = yaml.safe_load(text)["extenders"]
+        files = {Path(extender["tlsConfig"][key]).name for key in ("caFile", "certFile", "keyFile")}
+        assert files == {BUNDLE_KEY, "scheduler.crt", "scheduler.key"}
+        spec = named(documents, "Deployment", "cotenant-scheduler")["spec"]["template"]["spec"]
+        (secret,) = [each["secret"] for each in spec["volumes"] if "secret" in each]
+        assert {(each["key"], each["path"]) for each in secret["items"]} == {(name, name) for name in files}
+        guide = (ROOT / "docs" / "install.md").read_text()
+        assert all(f"/etc/cotenant-certificates/{name}" in guide for name in files)
+
+    def test_slots_get_a_tmpfs_of_their_own_before_the_agent_starts(self):
+        documents = render(settings__agent__slots="/var/gpu/slots")
+        spec = named(documents, "DaemonSet", "cotenant-agent")["spec"]["template"]["spec"]
+        (first,) = spec["initContainers"]
+        assert first["command"] == ["cotenant", "agent", "--mount-slots", "/host/slots"]
+        (mount,) = [each for each in first["volumeMounts"] if each.get("mountPropagation")]
+        assert (mount["mountPath"], mount["mountPropagation"]) == ("/host", "Bidirectional")
+        (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+        assert volume["hostPath"]["path"] == "/var/gpu"
+        none = named(render(settings__agent__slots_size="0"), "DaemonSet", "cotenant-agent")["spec"][
+            "template"
+        ]
+        assert "initContainers" not in none["spec"]
+        assert not any(each["name"] == mount["name"] for each in none["spec"]["volumes"])
+
+    def test_the_agent_has_the_selinux_options_that_were_given(self):
+        agent = named(render(agent__seLinuxOptions__type="spc_t"), "DaemonSet", "cotenant-agent")
+        context = agent["spec"]["template"]["spec"]["securityContext"]
+        assert context["seLinuxOptions"] == {"type": "spc_t"}
 
     def test_the_image_by_its_digest(self):
         digest = "sha256:" + "0" * 64

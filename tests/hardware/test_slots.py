@@ -1,5 +1,7 @@
 """Slots as the machine's side writes and reads them, and that they agree with the C header."""
 
+import contextlib
+import ctypes
 import fcntl
 import os
 import re
@@ -184,6 +186,82 @@ def test_the_held_descriptor_is_inheritable_and_out_of_the_way(slot):
     assert held >= 200
     assert os.get_inheritable(held)
     os.close(held)
+
+
+def test_a_slot_is_closed_by_force_whoever_has_a_lock_on_it(slot):
+    held = slots.hold(slot)
+    assert slots.close(slot, force=True)
+    assert os.pread(held, 8, slots._CLOSED) == struct.pack("<Q", 1)
+    os.close(held)
+
+
+def _with_zeros(file):
+    file.seek(0, os.SEEK_END)
+    file.write(bytes(8 << 20))
+
+
+def _with_a_hole(file):
+    file.truncate(1 << 40)
+
+
+def _beyond_its_end(file):
+    keep_size = 1
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.fallocate(file.fileno(), keep_size, ctypes.c_long(1 << 20), ctypes.c_long(8 << 20)) == 0
+
+
+@pytest.mark.parametrize("grow", [_with_zeros, _with_a_hole, _beyond_its_end])
+def test_usage_that_was_made_larger_is_cut_to_its_size(on_tmpfs, grow):
+    slots.create(on_tmpfs / "slot", limits(("GPU-a", 4 * GIB)))
+    entry = take_entry(on_tmpfs / "slot", 1023, 100, (7,))
+    with (on_tmpfs / "slot" / "usage").open("r+b") as file:
+        grow(file)
+    assert slots.cut(on_tmpfs / "slot") >= 8 << 20
+    found = os.fstat(entry)
+    assert (found.st_size, found.st_blocks * 512) == (slots._USAGE_SIZE, slots._USAGE_SIZE)
+    assert slots.read_usage(on_tmpfs / "slot").used(0) == 7, "what it counts is untouched"
+    assert slots.cut(on_tmpfs / "slot") == 0
+    os.close(entry)
+
+
+@pytest.mark.parametrize("size", [0, 100, 4096, 4096 + 100, 4096 + 512 + 3])
+def test_usage_that_was_made_smaller_is_no_trouble_to_its_readers(slot, size):
+    """Its processes write it, and may do so wrongly."""
+    entry = take_entry(slot, 1, 100, (7,))
+    os.ftruncate(entry, size)
+    if size < 4096:
+        with pytest.raises(slots.SlotUnusable):
+            slots.read_usage(slot)
+    else:
+        assert slots.read_usage(slot).processes == ()
+    assert slots.is_held(slot)
+    assert slots.cut(slot) == 0
+    os.close(entry)
+
+
+def test_what_processes_claim_is_bounded(slot):
+    entries = [take_entry(slot, at, 1 << 63, (2**64 - 1,) * 16) for at in range(8)]
+    os.pwrite(entries[0], struct.pack("<16Q", *[2**64 - 1] * 16), slots._PEAK_AT)
+    usage = slots.read_usage(slot)
+    assert usage.used(0) < 2**63
+    assert usage.peak[0] < 2**63
+    for each in entries:
+        os.close(each)
+
+
+def test_a_full_tmpfs_closes_no_slot_and_breaks_nothing(on_tmpfs, slot):
+    """The closing mark needs a page if a process made a hole in the file."""
+    slots.create(on_tmpfs / "slot", limits(("GPU-a", 1)))
+    keep_size_and_punch = 3
+    with (on_tmpfs / "slot" / "usage").open("r+b") as file:
+        libc = ctypes.CDLL(None, use_errno=True)
+        assert libc.fallocate(file.fileno(), keep_size_and_punch, ctypes.c_long(0), ctypes.c_long(4096)) == 0
+    with (on_tmpfs / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4096))
+    assert not slots.close(on_tmpfs / "slot")
+    (on_tmpfs / "filler").unlink()
+    assert slots.close(on_tmpfs / "slot")
 
 
 def test_a_slot_that_was_never_made_is_nobodys(tmp_path):

@@ -18,7 +18,7 @@ extenders:
     enableHTTPS: true
     tlsConfig:
       serverName: cotenant-extender.{{ .Release.Namespace }}.svc
-      caFile: /etc/cotenant-certificates/ca.crt
+      caFile: /etc/cotenant-certificates/bundle.crt
       certFile: /etc/cotenant-certificates/scheduler.crt
       keyFile: /etc/cotenant-certificates/scheduler.key
     filterVerb: filter

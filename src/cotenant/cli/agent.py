@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cotenant.cli.compose import simulate_option
-from cotenant.cli.service import run_service, settings_option
+from cotenant.cli.service import load, run_service, settings_option
 
 if TYPE_CHECKING:
     from cotenant.kube.api.auth.access import Access
@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 @click.command()
 @settings_option
 @simulate_option
+@click.option(
+    "--mount-slots",
+    type=click.Path(path_type=Path),
+    help="Mount a tmpfs of agent.slots_size at this folder, where agent.slots is seen, and exit.",
+)
 @click.pass_context
-def command(ctx: click.Context, settings: Path | None) -> None:
+def command(ctx: click.Context, settings: Path | None, mount_slots: Path | None) -> None:
     """Run the node agent: publish the node's GPUs, set memory limits of containers, measure their use.
 
     One agent runs on each GPU node, as root, with the host's PIDs, the kubelet's folder and /run/cotenant.
@@ -44,8 +49,21 @@ def command(ctx: click.Context, settings: Path | None) -> None:
     from cotenant.kube.agent.agent import serve
     from cotenant.kube.agent.parts import PARTS
 
+    if mount_slots is not None:
+        _mount_slots(mount_slots, settings)
+        return
+
     async def with_cards(read: Settings, access: Access) -> None:
         own = replace(read.agent, simulate=ctx.obj) if ctx.obj else read.agent
         await serve(replace(read, agent=own), access)
 
     run_service(settings, PARTS, with_cards)
+
+
+def _mount_slots(folder: Path, file: Path | None) -> None:
+    from cotenant.kube.agent.parts import PARTS
+    from cotenant.kube.agent.slots.mounting import mount_slots
+
+    own = load(file, PARTS).agent
+    if own.slots_size:
+        mount_slots(folder, own.slots_size, own.slots_label)

@@ -32,8 +32,17 @@ def run_service(
     file: Path | None, parts: Iterable[type[Part]], serve: Callable[[Settings, Access], Awaitable[None]]
 ) -> None:
     """Runs `serve` until SIGTERM or SIGINT; a CotenantError ends the process with its message."""
-    from cotenant.kube import logs
     from cotenant.kube.api.auth.kubeconfig import find
+
+    settings = load(file, parts)
+    access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_signal(serve(settings, access)))
+
+
+def load(file: Path | None, parts: Iterable[type[Part]]) -> Settings:
+    """Loads the settings of a process of these parts, and begins to log as they say."""
+    from cotenant.kube import logs
     from cotenant.kube.parts.settings import settings_type
     from cotenant.settings.loading import load_settings
 
@@ -44,9 +53,7 @@ def run_service(
         logs.get_logger(__name__).warning(
             "settings: no part of this process reads this section", section=each
         )
-    access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_signal(serve(settings, access)))
+    return settings
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -103,8 +103,7 @@ class Dialect(Protocol):
 
 
 def visible_indexes(cards: Sequence[GrantedGpu]) -> str:
-    """Lists the GPUs by the driver's index, as older systems do; by UUID where an index would not name them.
-    """
+    """Lists the GPUs by the driver's index, as older systems do; by UUID where an index names none."""
     return ",".join(str(card.gpu.index) if card.by_index else card.gpu.uuid for card in cards)
 
 

@@ -44,6 +44,13 @@ _TOTALS = struct.Struct(f"<{len(TOTALS)}Q")
 _PEAK_AT = 256
 _PEAK = struct.Struct(f"<{CARDS}Q")
 
+_MOST_BYTES = 1 << 50
+"""Of one process on one GPU. A container writes `usage` itself: what it claims beyond this does not count, so
+that sums stay within 64 bits.
+"""
+_BLOCK = 512
+"""Bytes in the unit of st_blocks."""
+
 _LOCK_PROCESS = 1 << 40
 _LOCK_OWNER = 1 << 41
 _FLOCK = "hhqqi"
@@ -172,6 +179,7 @@ def read_usage(folder: Path) -> Usage:
             raise SlotUnusable(f"{path} is not of version {ABI}")
         _closed, high, denied, over, launch, alloc = _TOTALS.unpack_from(head, _CLOSED)
         entries = os.pread(fd, _PROCESS.size * min(high, PROCESSES), _USAGE_HEAD)
+        entries = entries[: len(entries) // _PROCESS.size * _PROCESS.size]  # its writer may have shortened it
         processes = []
         active = max(launch, alloc)
         for index, (pid, launch, alloc, _denied, _over, unnoted, *held) in enumerate(
@@ -179,10 +187,10 @@ def read_usage(folder: Path) -> Usage:
         ):
             active = max(active, launch, alloc)
             if pid and _locked(fd, _LOCK_PROCESS + index, 1):
-                processes.append(ProcessUsage(pid, tuple(held[:CARDS])))
+                processes.append(ProcessUsage(pid, _bounded(held[:CARDS])))
                 if unnoted:
                     active = max(active, _note_launches(path, index))
-        return Usage(tuple(processes), _PEAK.unpack_from(head, _PEAK_AT), denied, over, active)
+        return Usage(tuple(processes), _bounded(_PEAK.unpack_from(head, _PEAK_AT)), denied, over, active)
     finally:
         os.close(fd)
 
@@ -215,9 +223,10 @@ def hold(folder: Path) -> int:
         os.close(fd)
 
 
-def close(folder: Path) -> bool:
+def close(folder: Path, *, force: bool = False) -> bool:
     """Closes the slot, so that no process can begin to use it; False, and nothing is changed, while one does.
-    A slot that was never created counts as closed.
+    A slot that was never created counts as closed. `force` closes it whoever has a lock on it: for a caller
+    who knows that no process of its owner lives.
     """
     try:
         fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC)
@@ -227,8 +236,12 @@ def close(folder: Path) -> bool:
         try:
             _lock(fd, fcntl.F_WRLCK, 0, 0)
         except BlockingIOError:
-            return False
-        os.pwrite(fd, struct.pack("<Q", 1), _CLOSED)
+            if not force:
+                return False
+        try:
+            os.pwrite(fd, struct.pack("<Q", 1), _CLOSED)
+        except OSError:
+            return False  # its writer made a hole in it, and the tmpfs is full
         return True
     finally:
         os.close(fd)
@@ -244,6 +257,24 @@ def is_held(folder: Path) -> bool:
         return True
     try:
         return _locked(fd, 0, 0)
+    finally:
+        os.close(fd)
+
+
+def cut(folder: Path) -> int:
+    """Cuts `usage` to its own size, and returns the bytes beyond it; 0 if it has none. The processes of a
+    slot write that file, so they can make it larger, or take memory beyond its end (FALLOC_FL_KEEP_SIZE).
+    """
+    try:
+        fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return 0  # there is no such file
+    try:
+        before = _extent(fd)
+        if before <= _USAGE_SIZE:
+            return 0
+        os.ftruncate(fd, min(os.fstat(fd).st_size, _USAGE_SIZE))
+        return max(0, before - max(_USAGE_SIZE, _extent(fd)))
     finally:
         os.close(fd)
 
@@ -295,6 +326,16 @@ def _write(path: Path, head: bytes, size: int, permissions: int) -> None:
         os.pwrite(fd, head, 0)
     finally:
         os.close(fd)
+
+
+def _bounded(sizes: Iterable[int]) -> tuple[int, ...]:
+    return tuple(min(size, _MOST_BYTES) for size in sizes)
+
+
+def _extent(fd: int) -> int:
+    """Bytes of a file: its length, or what it takes of its filesystem if that is more."""
+    found = os.fstat(fd)
+    return max(found.st_size, found.st_blocks * _BLOCK)
 
 
 def _text(raw: bytes) -> str:

@@ -109,6 +109,13 @@ class Metric(Enum):
         "Allocations beyond the limit that were allowed (modes observe, warn) since the container started.",
         CONTAINER,
     )
+    CONTAINER_UNLIMITED = Entry(
+        "gauge",
+        "agent",
+        "cotenant_container_unlimited_processes",
+        "Processes of the container that use a GPU and are not held to its limit: the shim is not loaded.",
+        CONTAINER,
+    )
     CONTAINER_LAST_ACTIVITY = Entry(
         "gauge",
         "agent",

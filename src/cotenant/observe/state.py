@@ -13,6 +13,8 @@ import msgspec
 from msgspec import Meta
 
 LONGEST_REASON = 4096
+MOST_PIDS = 64
+"""Processes that a slot names."""
 
 Name = Annotated[str, Meta(max_length=253)]
 """Of an object, a UID or a UUID. Kubernetes allows no longer name."""
@@ -36,6 +38,8 @@ class SlotState(msgspec.Struct, frozen=True):
     used: ByGpu = {}
     held: bool = False
     """Whether a process uses it."""
+    unlimited: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**31)], ...], Meta(max_length=MOST_PIDS)] = ()
+    """Pids on the host of processes that use a GPU and are not held to the limit."""
 
     @property
     def holder(self) -> str:

@@ -151,6 +151,8 @@ class GrantView:
     """Whether a process uses the slot; None where that is not read."""
     utilization: int | None = None
     """Of its GPUs' time."""
+    unlimited: tuple[int, ...] = ()
+    """Pids on the host of processes that use a GPU and are not held to the limit; of a container."""
 
     @property
     def limit(self) -> int:

@@ -211,7 +211,7 @@ class Installation:
             "enableHTTPS": True,
             "tlsConfig": {
                 "serverName": f"{self.settings.extender.service}.{NAMESPACE}.svc",
-                "caData": secret["ca.crt"],
+                "caData": secret["bundle.crt"],
                 "certData": secret["scheduler.crt"],
                 "keyData": secret["scheduler.key"],
             },
@@ -297,7 +297,7 @@ class Installation:
     def _scheduler_context(self) -> ssl.SSLContext:
         """The server's names are the Service's; here it is reached by its address. Files of its own: threads ask at once."""
         secret = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates")["data"]
-        authority = base64.b64decode(secret["ca.crt"]).decode()
+        authority = base64.b64decode(secret["bundle.crt"]).decode()
         context = ssl.create_default_context(cadata=authority)
         context.check_hostname = False
         with tempfile.TemporaryDirectory(dir=FOLDER) as own:

@@ -65,23 +65,33 @@ def test_it_is_available_where_its_library_is(shim, tmp_path):
 
 
 def test_that_it_holds_is_known_once_a_process_counts_in_the_slot(shim, slot):
-    assert shim.confirm(slot) == ("unknown", "no process uses the slot")
+    assert shim.confirm(slot)[:2] == ("unknown", "no process uses the slot")
     command = slots.hold(slot)
-    assert shim.confirm(slot) == ("unknown", "the command runs, and no process of it has used a GPU yet")
+    assert shim.confirm(slot)[:2] == ("unknown", "the command runs, and no process of it has used a GPU yet")
     entry = take_entry(slot, 0, 100, (1,))
-    assert shim.confirm(slot) == ("holds", "processes that use a GPU with the shim: 1")
+    assert shim.confirm(slot)[:2] == ("holds", "processes that use a GPU with the shim: 1")
     another = take_entry(slot, 1, 101, (1,))
-    assert shim.confirm(slot) == ("holds", "processes that use a GPU with the shim: 2")
+    assert shim.confirm(slot)[:2] == ("holds", "processes that use a GPU with the shim: 2")
     for descriptor in (another, entry, command):
         os.close(descriptor)
     assert shim.confirm(slot).state == "unknown"
 
 
+def test_it_does_not_hold_for_a_process_that_the_driver_reports_and_that_has_no_entry(shim, slot):
+    """The loader goes on without a preload that it cannot read."""
+    entry = take_entry(slot, 0, 100, (1,))
+    assert shim.confirm(slot, [100]).state == "holds"
+    found = shim.confirm(slot, [100, 101])
+    assert found == ("fails", "processes that use a GPU without the shim: 101", {101})
+    os.close(entry)
+    assert shim.confirm(slot, [100]).free == {100}, "an entry whose lock is gone is no entry"
+
+
 @pytest.mark.parametrize("lost", ["limits", "usage"])
 def test_it_does_not_hold_in_a_slot_without_its_files(shim, slot, lost):
     (slot / lost).unlink()
-    found = shim.confirm(slot)
-    assert found.state == "fails"
+    found = shim.confirm(slot, [7])
+    assert (found.state, found.free) == ("fails", {7})
     assert f"{slot}/{lost} cannot be read: No such file" in found.reason
 
 

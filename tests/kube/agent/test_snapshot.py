@@ -11,9 +11,10 @@ from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import Limits, ProcessUsage, Usage, limits_of
 from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
+from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.kube.agent.slots.owner import SlotOwner
-from cotenant.kube.agent.snapshot import container_ids, snapshot
+from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.api.objects import ContainerStatus, Meta, Pod, PodStatus
 
 ID, OTHER_ID = "9f" * 32, "7e" * 32
@@ -98,6 +99,13 @@ def test_a_container_s_share_of_a_gpu_s_time_is_that_of_its_processes(tmp_path):
 )
 def test_utilization_is_none_where_it_is_not_known(tmp_path, by_gpu, id):
     assert utilization(tmp_path, by_gpu, id) == [None, None]
+
+
+def test_processes_that_are_not_held_to_the_limit_are_shown(tmp_path):
+    slot = make(shimmed(tmp_path), "slot-0001", *SHARES)
+    unlimited = {"slot-0001": frozenset({12, 7}), "slot-0002": frozenset({9})}
+    (grant,) = snapshot("n1", SIGHT, [], [slot], NOW, unlimited).grants
+    assert grant.unlimited == (7, 12)
 
 
 def test_container_ids_are_read_from_the_status():

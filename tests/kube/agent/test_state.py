@@ -44,6 +44,7 @@ def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
         "limits": {"GPU-1": 4 * GI},
         "used": {"GPU-1": 0},
         "held": False,
+        "unlimited": [],
     }
     assert told["cards"] == [
         {"uuid": "GPU-1", "index": 0, "memory": 80 * GI, "used": 5 * GI, "problem": None}

@@ -7,7 +7,7 @@ the function that finds it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -29,6 +29,8 @@ class Confirmation(NamedTuple):
     """`unknown` until a process shows it; `fails` if it is known that the limit does not hold."""
     reason: str
     """What was seen, in words for a person."""
+    free: frozenset[int] = frozenset()
+    """Those of the processes that were seen that are not held to the limit."""
 
 
 class Mount(NamedTuple):
@@ -77,9 +79,10 @@ class Enforcer(Protocol):
         """
         ...
 
-    def confirm(self, slot: Path) -> Confirmation:
-        """Reports whether the limit holds. Called while the processes run, again and again: an enforcer that
-        acts on what exists only then, such as a cgroup, also acts here.
+    def confirm(self, slot: Path, seen: Collection[int] = ()) -> Confirmation:
+        """Reports whether the limit holds. `seen`: the processes of the slot that the driver reports on its
+        GPUs, by the pids that they know themselves by. Called while the processes run, again and again: an
+        enforcer that acts on what exists only then, such as a cgroup, also acts here.
         """
         ...
 
@@ -87,6 +90,8 @@ class Enforcer(Protocol):
         """Changes the limits of running processes: bytes by GPU UUID. Other GPUs keep theirs."""
         ...
 
-    def tear_down(self, slot: Path) -> bool:
-        """Ends the slot: no process can begin to use it. False, and nothing is changed, while one uses it."""
+    def tear_down(self, slot: Path, *, force: bool = False) -> bool:
+        """Ends the slot: no process can begin to use it. False, and nothing is changed, while one uses it.
+        `force` ends it whatever holds a lock on it: the caller knows that no process of its owner lives.
+        """
         ...

@@ -6,7 +6,7 @@ replaces an enforcer of memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from cotenant.dialects.names import ACTIVE_THREADS
@@ -41,7 +41,7 @@ class Mps:
     def prepare(self, slot: Path, limits: Limits, permissions: Permissions) -> None:
         """The environment is all that MPS needs; the slot's files belong to the enforcer of memory."""
 
-    def confirm(self, slot: Path) -> Confirmation:  # noqa: ARG002
+    def confirm(self, slot: Path, seen: Collection[int] = ()) -> Confirmation:  # noqa: ARG002
         if not is_running(self._environ):
             return Confirmation("fails", self.availability().reason)
         return Confirmation("unknown", "the MPS control daemon runs; it was not asked for its clients")
@@ -49,7 +49,7 @@ class Mps:
     def change(self, slot: Path, sizes: Mapping[str, int]) -> None:
         """Memory is not held here."""
 
-    def tear_down(self, slot: Path) -> bool:  # noqa: ARG002
+    def tear_down(self, slot: Path, *, force: bool = False) -> bool:  # noqa: ARG002
         return True
 
 

@@ -5,7 +5,7 @@ The record is kept because containers are admitted to a GPU by what the slots on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from cotenant.hardware import slots
@@ -29,11 +29,11 @@ class Null:
     def prepare(self, slot: Path, limits: Limits, permissions: Permissions) -> None:
         slots.create(slot, limits, permissions)
 
-    def confirm(self, slot: Path) -> Confirmation:  # noqa: ARG002
-        return Confirmation("fails", "nothing enforces limits here")
+    def confirm(self, slot: Path, seen: Collection[int] = ()) -> Confirmation:  # noqa: ARG002
+        return Confirmation("fails", "nothing enforces limits here", frozenset(seen))
 
     def change(self, slot: Path, sizes: Mapping[str, int]) -> None:
         slots.set_limits(slot, sizes)
 
-    def tear_down(self, slot: Path) -> bool:
-        return slots.close(slot)
+    def tear_down(self, slot: Path, *, force: bool = False) -> bool:
+        return slots.close(slot, force=force)

@@ -8,7 +8,7 @@ container gets it through /etc/ld.so.preload, which no program can drop by clear
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from cotenant.hardware.slots import Limits, Permissions, SlotUnusable
 if TYPE_CHECKING:  # `cotenant run` starts without them
     from cotenant.hardware.enforcers.enforcer import Attachment, Availability, Confirmation
 
+_MOST_NAMED = 8
+"""Processes that a message names."""
 LIBRARY = "libcotenant.so"
 SLOT_VARIABLE = "COTENANT_SLOT"
 """Names the slot's folder to the shim; without it the shim looks at SLOT_IN_CONTAINER."""
@@ -87,17 +89,23 @@ class Shim:
             self.install()
         slots.create(slot, limits, permissions)
 
-    def confirm(self, slot: Path) -> Confirmation:
-        """A process with an entry in `usage` has loaded the shim. Processes without the shim (static, musl,
-        preload dropped) have none, so they cannot be seen here.
+    def confirm(self, slot: Path, seen: Collection[int] = ()) -> Confirmation:
+        """A process with an entry in `usage` has loaded the shim. One without the shim (static, musl, preload
+        dropped, a library that SELinux does not let it read: the loader then goes on without it) has none: it
+        shows only if the driver reports it.
         """
         from cotenant.hardware.enforcers.enforcer import Confirmation
 
         try:
             slots.read_limits(slot)
-            count = len(slots.read_usage(slot).processes)
+            entries = {process.pid for process in slots.read_usage(slot).processes}
         except SlotUnusable as error:
-            return Confirmation("fails", str(error))
+            return Confirmation("fails", str(error), frozenset(seen))
+        free = frozenset(seen) - entries
+        if free:
+            pids = ", ".join(map(str, sorted(free)[:_MOST_NAMED]))
+            return Confirmation("fails", f"processes that use a GPU without the shim: {pids}", free)
+        count = len(entries)
         if count:
             return Confirmation("holds", f"processes that use a GPU with the shim: {count}")
         if slots.is_held(slot):
@@ -108,9 +116,9 @@ class Shim:
         """The shim reads `limits` at every allocation."""
         slots.set_limits(slot, sizes)
 
-    def tear_down(self, slot: Path) -> bool:
+    def tear_down(self, slot: Path, *, force: bool = False) -> bool:
         """What containers mount stays: it belongs to the node, not to a slot."""
-        return slots.close(slot)
+        return slots.close(slot, force=force)
 
     def _on_node(self) -> tuple[Path, Path]:
         """The library and the preload file, as containers mount them. Running containers have these paths in

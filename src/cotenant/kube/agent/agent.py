@@ -32,6 +32,8 @@ from cotenant.kube.agent.parts import PARTS
 from cotenant.kube.agent.publishing import Publisher
 from cotenant.kube.agent.serving import serving
 from cotenant.kube.agent.single_instance import alone
+from cotenant.kube.agent.slots.confirming import Confirming
+from cotenant.kube.agent.slots.mounting import has_own_tmpfs
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.agent.state import state
@@ -75,7 +77,15 @@ async def serve(settings: Settings, access: Access, environ: Mapping[str, str] =
     settings = replace(settings, agent=replace(settings.agent, node=name))
     root = Path(settings.agent.slots)
     async with alone(root):
-        Shim(libraries.shim(), root).install()
+        shim = Shim(libraries.shim(), root)
+        NodeSlots(root, shim).cut()  # a container may have filled the tmpfs
+        if not has_own_tmpfs(root):
+            log.warning(
+                "slots are not on a tmpfs of their own: a container can fill the host's. It is mounted by "
+                "the chart's init container, or by `cotenant agent --mount-slots`",
+                folder=root,
+            )
+        shim.install()
         cards = cards_of(settings.agent)
         async with Client(access) as client:
             await Agent(settings, client, cards, environ).run()
@@ -110,6 +120,7 @@ class Agent:
         )
         root = Path(own.slots)
         self._slots = self.context.share(NodeSlots(root, Shim(libraries.shim(), root)))
+        self._confirming = self.context.share(Confirming(self._slots))
         self._pod_resources = self.context.share(PodResources(Path(own.kubelet) / SOCKET))
         self.parts = [kind(self.context) for kind in kinds]
         for part in self.parts:
@@ -170,4 +181,6 @@ class Agent:
     async def _view(self, sight: Sight | None, now: float) -> View:
         """Gathers the node in a thread: every slot's files are read."""
         node, pods = self._own.node, list(self._informers[PODS].store)
-        return await asyncio.to_thread(lambda: snapshot(node, sight, pods, self._slots.read(), now))
+        return await asyncio.to_thread(
+            lambda: snapshot(node, sight, pods, self._slots.read(), now, self._confirming.unlimited)
+        )

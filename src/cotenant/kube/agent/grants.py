@@ -13,6 +13,9 @@ from cotenant.kube.pods.requests import requests_of_all
 
 log = get_logger(__name__)
 
+_SHORTEST_ID = 12
+"""Characters of a container ID: a shorter one could be part of another container's cgroup by chance."""
+
 
 def grants_of(pods: Iterable[Pod]) -> dict[str, PodGrant]:
     """Collects grants by pod UID. Those that cannot be read are left out: no container starts with one."""
@@ -29,6 +32,18 @@ def grants_of(pods: Iterable[Pod]) -> dict[str, PodGrant]:
         if grant is not None:
             found[pod.metadata.uid] = grant
     return found
+
+
+def container_ids(pods: Iterable[Pod]) -> dict[tuple[str, str], str]:
+    """Reads the container IDs from the pods' status, by pod UID and container name. One that is too short to
+    be recognised in the name of a cgroup is empty.
+    """
+    found = {
+        (pod.metadata.uid, status.name): status.container_id.rpartition("/")[2]
+        for pod in pods
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    }
+    return {of: id if len(id) >= _SHORTEST_ID else "" for of, id in found.items()}
 
 
 def granted_on(uuid: str, grants: Mapping[str, PodGrant]) -> dict[str, int]:

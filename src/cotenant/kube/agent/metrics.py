@@ -76,6 +76,7 @@ def _of_containers(figures: Figures) -> Iterator[Family]:
         Metric.CONTAINER_UTILIZATION: [],
         Metric.CONTAINER_DENIED: [],
         Metric.CONTAINER_OVER_LIMIT: [],
+        Metric.CONTAINER_UNLIMITED: [],
         Metric.CONTAINER_LAST_ACTIVITY: [],
     }
     for grant in figures.view.grants:
@@ -89,6 +90,7 @@ def _of_containers(figures: Figures) -> Iterator[Family]:
                 found[Metric.CONTAINER_UTILIZATION].append((on_gpu, share.utilization / 100))
         found[Metric.CONTAINER_DENIED].append((labels, grant.denied))
         found[Metric.CONTAINER_OVER_LIMIT].append((labels, grant.over))
+        found[Metric.CONTAINER_UNLIMITED].append((labels, len(grant.unlimited)))
         if grant.idle_seconds is not None:
             active = round(figures.unix - grant.idle_seconds, 1)
             found[Metric.CONTAINER_LAST_ACTIVITY].append((labels, active))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -9,6 +10,8 @@ from cotenant.core.errors import BadInput
 from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.hardware.standin.spec import parse_spec
 from cotenant.settings.declaring import Bytes, Interval, Port, Range, Seconds, is_address, is_dns_name
+
+_SELINUX_CONTEXT = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.,-]+){2,4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,14 @@ class AgentSettings:
     """
     slots: str = "/run/cotenant"
     """The folder of the slots; it must be on tmpfs, and have the same path on the host."""
+    slots_size: Bytes = 2**30
+    """Size of the tmpfs that the chart mounts there, the most that containers can take of it together. A
+    slot has 516Ki. 0: none is mounted.
+    """
+    slots_label: str = ""
+    """SELinux context of the files on that tmpfs, such as `system_u:object_r:container_file_t:s0`: containers
+    must be able to read them. Empty: the host's policy decides.
+    """
     kubelet: str = "/var/lib/kubelet"
     """The kubelet's folder, with the sockets of device plugins and of pod-resources."""
     simulate: str = ""
@@ -53,6 +64,11 @@ class AgentSettings:
         for name, folder in folders.items():
             if not folder.startswith("/") or "\0" in folder:
                 raise BadInput(f"{name}: {folder!a} is not the absolute path of a folder")
+        if self.slots_label and not _SELINUX_CONTEXT.fullmatch(self.slots_label):
+            raise BadInput(
+                f"slots_label: {self.slots_label[:100]!a} is not an SELinux context, such as "
+                "system_u:object_r:container_file_t:s0"
+            )
         if self.simulate:
             try:
                 parse_spec(self.simulate)

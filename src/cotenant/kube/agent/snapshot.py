@@ -8,40 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.survey import Sight
+from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.pods.demand import readable_grant
 from cotenant.kube.pods.shares import shares_of
 from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
 
-_SHORTEST_ID = 12
-"""Characters of a container ID: a shorter one could be part of another container's cgroup by chance."""
-
 
 def snapshot(
-    node: str, sight: Sight | None, pods: Sequence[Pod], slots: Iterable[NodeSlot], now: float
+    node: str,
+    sight: Sight | None,
+    pods: Sequence[Pod],
+    slots: Iterable[NodeSlot],
+    now: float,
+    unlimited: Mapping[str, frozenset[int]] = MappingProxyType({}),
 ) -> View:
-    """`sight`: None before the first survey. `now`: seconds of CLOCK_MONOTONIC."""
+    """`sight`: None before the first survey. `now`: seconds of CLOCK_MONOTONIC. `unlimited`: processes that
+    are not held to their limit, by slot.
+    """
     granted = [
         share for pod in pods if (grant := readable_grant(pod)) is not None for share in shares_of(pod, grant)
     ]
     gpus = tuple(_gpu(card, node, sight, granted) for card in sight.cards) if sight is not None else ()
     ids = container_ids(pods)
-    found = (_grant(slot, sight, ids, now) for slot in slots)
+    found = (_grant(slot, sight, ids, now, unlimited.get(slot.key, frozenset())) for slot in slots)
     return View((NodeView(node, gpus),), tuple(each for each in found if each is not None))
-
-
-def container_ids(pods: Iterable[Pod]) -> dict[tuple[str, str], str]:
-    """Reads the container IDs from the pods' status, by pod UID and container name."""
-    return {
-        (pod.metadata.uid, status.name): status.container_id.rpartition("/")[2]
-        for pod in pods
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    }
 
 
 def _gpu(card: CardReading, node: str, sight: Sight, granted: Iterable[ShareView]) -> GpuView:
@@ -58,7 +55,11 @@ def _gpu(card: CardReading, node: str, sight: Sight, granted: Iterable[ShareView
 
 
 def _grant(
-    slot: NodeSlot, sight: Sight | None, ids: Mapping[tuple[str, str], str], now: float
+    slot: NodeSlot,
+    sight: Sight | None,
+    ids: Mapping[tuple[str, str], str],
+    now: float,
+    unlimited: frozenset[int],
 ) -> GrantView | None:
     """Returns None for a slot that was removed meanwhile."""
     owner, by_uuid = slot.owner, {share.uuid: share for share in slot.shares}
@@ -95,6 +96,7 @@ def _grant(
             idle_seconds=max(0.0, now - usage.last_active / 1e9) if usage.last_active else None,
             processes=tuple(process.pid for process in usage.processes),
             in_use=slot.is_held(),
+            unlimited=tuple(sorted(unlimited)),
         )
     return None
 
@@ -102,8 +104,9 @@ def _grant(
 def _busy(sight: Sight | None, uid: str, id: str, uuid: str) -> int | None:
     """Percent of the GPU's time that the container uses; None where it is not known."""
     by_owner = sight.busy.get(uuid) if sight is not None else None
-    if by_owner is None or len(id) < _SHORTEST_ID:
+    if by_owner is None or not id:
         return None
     return min(
-        100, sum(percent for owner, percent in by_owner.items() if owner.uid == uid and id in owner.cgroup)
+        100,
+        sum(percent for owner, percent in by_owner.items() if owner.uid == uid and owner.is_container(id)),
     )

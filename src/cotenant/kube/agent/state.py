@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotenant.kube.agent.classic.pod_resources import Holders
-from cotenant.observe.state import LONGEST_REASON, AgentState, GpuState, SlotState, encode
+from cotenant.observe.state import LONGEST_REASON, MOST_PIDS, AgentState, GpuState, SlotState, encode
 from cotenant.observe.view import GpuView, GrantView, View
 
 
@@ -38,6 +38,7 @@ def _slot(grant: GrantView) -> SlotState:
         limits={share.uuid: share.memory for share in grant.shares},
         used={share.uuid: share.used for share in grant.shares},
         held=bool(grant.in_use),
+        unlimited=grant.unlimited[:MOST_PIDS],
     )
 
 

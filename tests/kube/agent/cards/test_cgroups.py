@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.kube.agent.cards.cgroups import Owner, owner_of_cgroup, owners_of_processes
+from cotenant.kube.agent.cards.cgroups import (
+    Owner,
+    own_pid,
+    owner_of_cgroup,
+    owners_of_processes,
+    owners_on_node,
+)
 
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 OTHER = "ffffffff-1111-2222-3333-444455556666"
@@ -114,3 +122,31 @@ def test_processes_are_looked_up_and_those_that_ended_are_left_out(tmp_path):
 def test_the_container_of_a_process_is_the_cgroup_below_its_pod_s(path, cgroup):
     assert owner_of_cgroup(f"0::{path}\n") == Owner(UID, cgroup)
     assert owner_of_cgroup(f"1:cpu:/kubepods/pod{UID}\n2:memory:{path}\n") == Owner(UID, cgroup)
+
+
+def test_the_containers_with_a_process_on_the_node_are_listed_without_the_reader_s_own_pod(tmp_path):
+    of = {"self": OTHER, "1": OTHER, "2": UID, "3": UID}
+    for pid, uid in of.items():
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cgroup").write_text(f"0::/kubepods/pod{uid}/{ID}\n")
+    (tmp_path / "4").mkdir()
+    (tmp_path / "4" / "cgroup").write_text("0::/system.slice/sshd.service\n")
+    assert owners_on_node(tmp_path) == {Owner(UID, ID)}
+    assert owners_on_node(tmp_path / "missing") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("status", "pid"),
+    [
+        (b"Name:\tx\nNSpid:\t4711\t7\nThreads:\t1\n", 7),
+        (b"NSpid:\t4711\n", 4711),
+        (b"Name:\tx\n", 4711),
+    ],
+    ids=["in a container", "on the host", "a kernel without it"],
+)
+def test_a_process_knows_itself_by_its_innermost_pid(tmp_path, status, pid):
+    (tmp_path / "4711").mkdir()
+    (tmp_path / "4711" / "status").write_bytes(status)
+    assert own_pid(4711, tmp_path) == pid
+    assert own_pid(4712, tmp_path) is None
+    assert own_pid(os.getpid()) == os.getpid()

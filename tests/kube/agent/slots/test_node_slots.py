@@ -1,5 +1,6 @@
 """Slots on a node's disk: made whole or not at all, and never taken from somebody who lives in them."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,10 +11,13 @@ import pytest
 from kube.agent.nodes import GIB, A, B, api_with, make, pod, shimmed
 from kube.fakeapi import after
 
+from cotenant.core.errors import CotenantError
 from cotenant.core.grant import Share
 from cotenant.hardware import slots as files
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.classic.pod_resources import Holder, PodResourcesUnavailable
 from cotenant.kube.agent.slots.cleaning import Cleaning
+from cotenant.kube.agent.slots.mounting import mount_slots
 from cotenant.kube.agent.slots.node_slots import BadSlotKey, SlotHeld
 from cotenant.kube.api.errors import Unreachable
 
@@ -177,7 +181,9 @@ async def test_a_kubelet_that_lists_nothing_yet_ends_no_slot(slots):
 async def test_a_slot_that_is_lived_in_or_cannot_be_asked_about_stays(slots):
     made = make(slots, "slot-0000", FOUR)
     held = files.hold(made.folder)
-    assert await Cleaning(slots, Record(), api_with()).clean() == []
+    assert await Cleaning(slots, Record(), api_with(), frozenset).clean() == []
+    of_pod = lambda: {Owner("u-1", "9f"), Owner("u-2", "7e")}  # noqa: E731
+    assert await Cleaning(slots, Record(), api_with(), of_pod).clean() == []
     os.close(held)
     down = api_with()
     down.fails["get"] = Unreachable("no answer")
@@ -187,6 +193,48 @@ async def test_a_slot_that_is_lived_in_or_cannot_be_asked_about_stays(slots):
     with pytest.raises(PodResourcesUnavailable):
         await Cleaning(slots, silent, api_with()).clean()
     assert await Cleaning(slots, Record(), api_with()).clean() == [made]
+
+
+@pytest.mark.asyncio
+async def test_a_lock_on_the_slot_of_a_pod_that_is_gone_counts_only_while_a_process_of_it_lives(slots):
+    """Its descriptor was passed to a process of another pod."""
+    made = make(slots, "slot-0000", FOUR)
+    passed = files.hold(made.folder)
+    of_others = lambda: {Owner("u-2", "7e")}  # noqa: E731
+    assert await Cleaning(slots, Record(), api_with(pod()), of_others).clean() == [], "its pod is there"
+    assert await Cleaning(slots, Record(), api_with(), of_others).clean() == [made]
+    assert slots.read() == []
+    os.close(passed)
+
+
+@pytest.mark.asyncio
+async def test_usage_that_a_container_made_larger_is_cut_and_reported(slots):
+    made = make(slots, "slot-0000", FOUR)
+    make(slots, "slot-0001", FOUR, uid="u-2", name="other")
+    with (made.folder / "usage").open("ab") as usage:
+        usage.write(bytes(3 << 20))
+    (slots.prepare("slot-0002") / "usage").mkdir()
+    reported = []
+    Cleaning(slots, Record(), api_with(), oversized=reported.append).cut()
+    assert reported == [("slot-0000", made, 3 << 20)]
+    assert (made.folder / "usage").stat().st_size == files._USAGE_SIZE
+
+
+def test_a_tmpfs_that_a_container_has_filled_takes_the_slot_of_another(tmp_path):
+    root = tmp_path / "cotenant"
+    try:
+        mount_slots(root, 4 << 20)
+    except CotenantError:
+        pytest.skip("only root can mount a tmpfs")
+    try:
+        slots = shimmed(root)
+        filler = make(slots, "slot-0000", FOUR)
+        with (filler.folder / "usage").open("ab", buffering=0) as usage, contextlib.suppress(OSError):
+            while usage.write(bytes(4096)):
+                pass
+        assert make(slots, "slot-0001", FOUR, uid="u-2", name="other").usage().processes == ()
+    finally:
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
 
 
 @pytest.mark.asyncio

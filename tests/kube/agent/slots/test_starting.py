@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 
+import msgspec
 import pytest
 from kube.agent.nodes import CARDS, GIB, NODE, A, B, api_with, make, pod
 
@@ -11,11 +12,13 @@ from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import GrantUnreadable
 from cotenant.hardware import slots as files
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.classic.pod_resources import Holder, PodResourcesUnavailable
 from cotenant.kube.agent.slots import starting as module
 from cotenant.kube.agent.slots.checking import StartRefused
 from cotenant.kube.agent.slots.starting import Starting
 from cotenant.kube.api.errors import Unreachable
+from cotenant.kube.api.objects import ContainerStatus, PodStatus
 
 pytestmark = pytest.mark.asyncio
 MIRROR = {"kubernetes.io/config.mirror": "x"}
@@ -42,6 +45,7 @@ def _impatient(monkeypatch):
 @pytest.fixture
 def starting(slots):
     def compose(api, record=None, **more):
+        more.setdefault("living", frozenset)
         return Starting(
             NODE, api, record or Record(), slots, lambda: CARDS, {A: 7 << 20, B: 9 << 20}.__getitem__, **more
         )
@@ -253,6 +257,92 @@ async def test_a_start_does_not_wait_for_ever(starting, slots):
     with pytest.raises(StartRefused, match="processes of default/web/main still use it"):
         await starting(api_with(pod("web", GRANTED, uid="u-2"))).start("slot-0000")
     os.close(held)
+
+
+ID, SIDE, SANDBOX = "9f" * 32, "7e" * 32, "5d" * 32
+
+
+def lives(*owners):
+    """The containers of pods that have a process on the node: of another pod, and of these."""
+    return lambda: {Owner("u-other", "c1" * 32), *(Owner(*each) for each in owners)}
+
+
+def ran(there, **ids):
+    """A pod whose containers have these IDs."""
+    statuses = tuple(ContainerStatus(name, container_id=f"containerd://{id}") for name, id in ids.items())
+    return msgspec.structs.replace(there, status=PodStatus("Running", container_statuses=statuses))
+
+
+@pytest.mark.parametrize("now", [[], [pod("db", uid="u-2", phase="Failed")], [pod("db", uid="u-9")]])
+async def test_a_descriptor_passed_to_another_pod_does_not_keep_a_dead_pod_s_room(starting, slots, now):
+    there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="db")
+    passed = files.hold(there.folder)
+    api = api_with(pod("web", ("main", on(A, 16))), *now)
+    with pytest.raises(StartRefused, match="do not fit"):
+        await starting(api, living=lives(("u-2", ID))).start("slot-0000")
+    await starting(api, living=lives()).start("slot-0000")
+    assert [slot.key for slot in slots.read()] == ["slot-0000"]
+    assert os.pread(passed, 1, files._CLOSED) == b"\1", "who has it can no longer begin to use it"
+    os.close(passed)
+
+
+async def test_a_pod_that_is_there_keeps_its_room_whoever_has_a_lock(starting, slots):
+    """The pod is there, so its room is taken, whoever has a lock and whoever has none."""
+    there = make(slots, "slot-0001", on(A, 16), uid="u-2", name="db")
+    passed = files.hold(there.folder)
+    with pytest.raises(StartRefused, match="do not fit"):
+        await starting(api_with(pod("web", ("main", on(A, 16))), pod("db", uid="u-2")), living=lives()).start(
+            "slot-0000"
+        )
+    assert there in slots.read()
+    os.close(passed)
+
+
+async def test_a_descriptor_passed_on_does_not_keep_a_slot_from_its_next_owner(starting, slots):
+    passed = files.hold(make(slots, "slot-0000", on(A, 4)).folder)
+    api = api_with(pod("web", GRANTED, uid="u-2"))
+    with pytest.raises(StartRefused, match="processes of default/web/main still use it"):
+        await starting(api, living=lives(("u-1", ID))).start("slot-0000")
+    await starting(api, living=lives(("u-2", SANDBOX))).start("slot-0000")
+    assert [slot.owner.uid for slot in slots.read()] == ["u-2"]
+    os.close(passed)
+
+
+async def test_a_container_that_restarts_waits_for_its_own_processes_only(starting, slots):
+    """Another container of the pod, or of another one, may have a descriptor of the slot."""
+    passed = files.hold(make(slots, "slot-0000", on(A, 4)).folder)
+    api = api_with(ran(pod("web", GRANTED), main=ID, side=SIDE))
+    with pytest.raises(StartRefused, match="processes of default/web/main still use it"):
+        await starting(api, living=lives(("u-1", ID), ("u-1", SIDE))).start("slot-0000")
+    await starting(api, living=lives(("u-1", SIDE), ("u-1", SANDBOX))).start("slot-0000")
+    assert os.fstat(passed).st_nlink == 0
+    os.close(passed)
+
+
+async def test_while_a_container_s_id_is_not_known_every_process_of_its_pod_counts(starting, slots):
+    held = files.hold(make(slots, "slot-0000", on(A, 4)).folder)
+    with pytest.raises(StartRefused, match="still use it"):
+        await starting(api_with(pod("web", GRANTED)), living=lives(("u-1", ID))).start("slot-0000")
+    os.close(held)
+
+
+async def test_a_container_s_own_slot_of_another_device_does_not_block_its_restart(starting, slots):
+    """A kubelet that lost its checkpoint gives another device than before."""
+    make(slots, "slot-0007", on(A, 16))
+    await starting(api_with(pod("web", ("main", on(A, 16))))).start("slot-0000")
+    assert [slot.key for slot in slots.read()] == ["slot-0000"]
+
+
+async def test_a_container_s_own_slot_of_another_device_is_waited_for_while_it_is_in_use(starting, slots):
+    there = make(slots, "slot-0007", on(A, 1))
+    held = files.hold(there.folder)
+    api = api_with(ran(pod("web", GRANTED), main=ID))
+    with pytest.raises(StartRefused, match="slot-0007: processes of default/web/main still use it"):
+        await starting(api, living=lives(("u-1", ID))).start("slot-0000")
+    assert slots.read() == [there]
+    os.close(held)
+    await starting(api).start("slot-0000")
+    assert [slot.key for slot in slots.read()] == ["slot-0000"]
 
 
 async def test_of_forty_that_start_at_once_exactly_those_that_fit_do(starting, slots):

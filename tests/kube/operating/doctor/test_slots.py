@@ -29,6 +29,7 @@ SLOT = {
         ({"slots": [{**SLOT, "container": "other"}]}, ["limit-differs"]),
         ({"slots": [{**SLOT, "uid": "gone"}]}, ["slot-left"]),
         ({"slots": [{**SLOT, "uid": ""}]}, ["slot-left"]),
+        ({"slots": [{**SLOT, "unlimited": [4711]}]}, ["limit-not-live"]),
     ],
 )
 def test_slots_that_differ_from_grants(told, kind):
@@ -49,3 +50,9 @@ def test_the_limits_of_one_slot_on_two_gpus_are_two_findings():
     wrong = {**SLOT, "limits": {card_of("n1", 0): GI, card_of("n1", 1): GI}}
     both = found(states={"n1": told_by_agent(slots=[wrong])})
     assert len({each.key for each in both}) == 2
+
+
+def test_a_container_without_its_limit_is_named_with_its_processes_and_what_to_do():
+    (finding,) = found(states={"n1": told_by_agent(slots=[{**SLOT, "unlimited": [4711, 4712]}])})
+    assert "team/a/main uses a GPU of n1 without the shim (processes 4711, 4712 of the host)" in finding.found
+    assert "slots_label" in finding.do

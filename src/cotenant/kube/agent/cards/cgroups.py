@@ -7,6 +7,7 @@ path above: so only the first match from the root counts.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +20,8 @@ _FOLDER = re.compile(f"pod({_UID})")
 _SLICE = re.compile(rf"(?:[\w.:\\-]+-)?kubepods(?:-burstable|-besteffort)?-pod({_UID_IN_SLICE})\.slice")
 """Its systemd driver: kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid with _>.slice."""
 _QOS = frozenset({"burstable", "besteffort"})
+_NAMESPACE_PIDS = re.compile(rb"^NSpid:(?:\s+[0-9]+)*\s+([0-9]+)\s*$", re.MULTILINE)
+"""The last one is the innermost."""
 _OF_USERS = "user.slice"
 """Users may create any cgroup below it."""
 
@@ -30,6 +33,10 @@ class Owner(NamedTuple):
     """The pod's UID."""
     cgroup: str = ""
     """The name of the container's cgroup, which contains the container ID: `<id>`, `crio-<id>.scope`."""
+
+    def is_container(self, id: str) -> bool:
+        """Whether this is the container of this ID."""
+        return id in self.cgroup
 
 
 def owner_of_cgroup(text: str) -> Owner | None:
@@ -63,6 +70,29 @@ def _owner_of_path(path: str) -> Owner | None:
             return Owner(match[1], below)
         under_kubepods = segment == "kubepods" or (under_kubepods and segment in _QOS)
     return None
+
+
+def owners_on_node(proc: Path = Path("/proc")) -> frozenset[Owner]:
+    """Lists the containers of all pods that have a process on this node, without the reader's own pod. Empty
+    where the processes of others are not visible.
+    """
+    try:
+        own = owner_of_cgroup((proc / "self" / "cgroup").read_bytes().decode(errors="replace"))
+        pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]
+    except OSError:
+        return frozenset()
+    found = owners_of_processes(pids, proc).values()
+    return frozenset(owner for owner in found if owner is not None and (own is None or owner.uid != own.uid))
+
+
+def own_pid(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """Returns the pid by which a process knows itself, in its own pid namespace; None if it has ended."""
+    try:
+        status = (proc / str(pid) / "status").read_bytes()
+    except OSError:
+        return None
+    found = _NAMESPACE_PIDS.search(status)
+    return int(found[1]) if found else pid
 
 
 def owners_of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Owner | None]:

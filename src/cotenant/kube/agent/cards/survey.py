@@ -18,7 +18,7 @@ from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware import activity
 from cotenant.hardware.accounting import account
 from cotenant.hardware.nvml import CardReading, Fault, Readings
-from cotenant.kube.agent.cards.cgroups import Owner, owners_of_processes
+from cotenant.kube.agent.cards.cgroups import Owner, own_pid, owners_of_processes
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
 from cotenant.kube.agent.grants import cards_in_use, granted_on
 from cotenant.kube.logs import get_logger
@@ -56,6 +56,18 @@ class Look(NamedTuple):
     """By pid; None for a process of no pod."""
     busy: Mapping[str, Mapping[int, int]]
     """Percent of each GPU's time by pid; without the GPUs of which the driver does not report it."""
+    own_pids: Mapping[int, int] = {}
+    """By pid, for processes of pods: the pid by which each knows itself."""
+
+
+class PodProcess(NamedTuple):
+    """A process of a pod that the driver reports on a GPU."""
+
+    pid: int
+    """On the host."""
+    own_pid: int
+    """By which it knows itself, in its own pid namespace."""
+    owner: Owner
 
 
 class Sight(NamedTuple):
@@ -69,6 +81,8 @@ class Sight(NamedTuple):
     """Whether the node's grants were known: without them, all that pods hold counts as outside."""
     busy: Mapping[str, Mapping[Owner, int]] = {}
     """Percent of each GPU's time by container; without the GPUs of which the driver does not report it."""
+    processes: Mapping[str, tuple[PodProcess, ...]] = {}
+    """Processes of pods on each GPU."""
 
 
 @dataclass
@@ -135,10 +149,11 @@ class Survey:
         told: Readings | str = f"the driver does not answer: a look took more than {self.timeout:g}s"
         owners: Mapping[int, Owner | None] = {}
         busy: Mapping[str, Mapping[int, int]] = {}
+        own_pids: Mapping[int, int] = {}
         if done:
             asked, self._asking = self._asking, None
             try:
-                told, owners, busy = asked.result()
+                told, owners, busy, own_pids = asked.result()
             except CotenantError as error:
                 told = str(error)
             except (
@@ -147,7 +162,10 @@ class Survey:
                 log.exception("GPUs cannot be read")
                 told = f"the GPUs cannot be read: {error}"
         self._note(told if isinstance(told, str) else None)
-        self.sight = self._reckon(told, owners)._replace(busy=_by_owner(busy, owners))
+        sight = self._reckon(told, owners)
+        self.sight = sight._replace(
+            busy=_by_owner(busy, owners), processes=_of_pods(sight.cards, owners, own_pids)
+        )
         self.seen()
         return self.sight
 
@@ -155,7 +173,9 @@ class Survey:
         readings = self.cards.read()
         busy = self.busy(card.gpu.uuid for card in readings.cards if card.problem is None)
         pids = {process.pid for card in readings.cards for process in card.processes}
-        return Look(readings, owners_of_processes(pids.union(*busy.values())), busy)
+        owners = owners_of_processes(pids.union(*busy.values()))
+        known = ((pid, own_pid(pid)) for pid in pids if owners.get(pid) is not None)
+        return Look(readings, owners, busy, {pid: own for pid, own in known if own is not None})
 
     def _reckon(self, told: Readings | str, owners: Mapping[int, Owner | None]) -> Sight:
         pods = {pid: owner and owner.uid for pid, owner in owners.items()}
@@ -240,6 +260,19 @@ def _unreported(
 
 def _rounded(size: int) -> int:
     return -(-size // STEP) * STEP
+
+
+def _of_pods(
+    cards: Iterable[CardReading], owners: Mapping[int, Owner | None], own_pids: Mapping[int, int]
+) -> dict[str, tuple[PodProcess, ...]]:
+    return {
+        card.gpu.uuid: tuple(
+            PodProcess(process.pid, own_pids[process.pid], owner)
+            for process in card.processes
+            if process.pid in own_pids and (owner := owners.get(process.pid)) is not None
+        )
+        for card in cards
+    }
 
 
 def _by_owner(

@@ -21,7 +21,6 @@ from cotenant.kube.agent.slots.owner import CONTAINER
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.pods.demand import has_ended, is_mirror
 
-
 _LONGEST_SHOWN = 200
 """Characters of an annotation in a message."""
 

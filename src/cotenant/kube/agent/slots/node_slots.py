@@ -12,11 +12,13 @@ loop no two of them interleave.
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +28,9 @@ from cotenant.hardware import slots
 from cotenant.hardware.enforcers.enforcer import Enforcer
 from cotenant.hardware.slots import Limits, SlotUnusable
 from cotenant.kube.agent.slots.owner import SlotOwner, decode_record, encode_record
+from cotenant.kube.logs import get_logger
+
+log = get_logger(__name__)
 
 _FOLDER, _OWNER = "folder", "owner.json"
 _FRESH, _RETIRED = ".fresh", ".retired"
@@ -64,6 +69,16 @@ class NodeSlot:
 
     def is_whole(self, uuid: str) -> bool:
         return any(share.uuid == uuid and share.whole for share in self.shares)
+
+
+class Oversized(NamedTuple):
+    """A slot whose container made `usage` larger than it is."""
+
+    key: str
+    slot: NodeSlot | None
+    """None if it has no limits: no container can use it."""
+    bytes: int
+    """What was cut off."""
 
 
 class NodeSlots:
@@ -117,26 +132,54 @@ class NodeSlots:
         """Replaces the slot by one for this owner; SlotHeld while processes use it. Limits appear last, by a
         rename.
         """
-        folder = self.folder(key)
         try:
-            self._retire(key)
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            slots.write_record(folder.with_name(_OWNER), encode_record(key, owner, shares), 0o644)
-            fresh = folder.with_name(_FRESH)
-            self.enforcer.prepare(fresh, limits, slots.MOUNTED)
-            fresh.rename(folder)
+            self._make(key, owner, shares, limits)
         except OSError as error:
-            raise SlotUnusable(
-                f"the slot {folder} cannot be made: {error.strerror}. It needs a tmpfs with room"
-            ) from None
+            if error.errno != errno.ENOSPC or not self.cut():
+                raise self._unusable(key, error) from None
+            try:
+                self._make(key, owner, shares, limits)
+            except OSError as again:
+                raise self._unusable(key, again) from None
 
-    def remove(self, slot: NodeSlot) -> bool:
-        """Deletes the slot if it still has this owner and no process uses it; returns whether it did."""
+    def _make(self, key: str, owner: SlotOwner, shares: Iterable[Share], limits: Limits) -> None:
+        folder = self.folder(key)
+        self._retire(key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        slots.write_record(folder.with_name(_OWNER), encode_record(key, owner, shares), 0o644)
+        fresh = folder.with_name(_FRESH)
+        self.enforcer.prepare(fresh, limits, slots.MOUNTED)
+        fresh.rename(folder)
+
+    def _unusable(self, key: str, error: OSError) -> SlotUnusable:
+        return SlotUnusable(
+            f"the slot {self.folder(key)} cannot be made: {error.strerror}. It needs a tmpfs with room"
+        )
+
+    def cut(self) -> list[Oversized]:
+        """Cuts every `usage` that its container made larger than it is, and returns those: all slots share
+        one tmpfs, and a full one would keep other containers from starting.
+        """
+        found = ((key, slots.cut(self.folder(key))) for key in self.keys())
+        cut = [Oversized(key, self.find(key), size) for key, size in found if size]
+        for each in cut:
+            log.warning(
+                "usage of a slot cut to its size: its container made it larger",
+                device=each.key,
+                owner=each.slot.owner if each.slot else None,
+                bytes=each.bytes,
+            )
+        return cut
+
+    def remove(self, slot: NodeSlot, *, force: bool = False) -> bool:
+        """Deletes the slot if it still has this owner and no process uses it; returns whether it did. `force`
+        deletes it whatever has a lock on it: the caller knows that no process of its owner lives.
+        """
         now = self.find(slot.key)
         if now is None or now.owner != slot.owner:
             return False
         try:
-            self._retire(slot.key)
+            self._retire(slot.key, force=force)
         except SlotHeld:
             return False
         slot.folder.with_name(_OWNER).unlink(missing_ok=True)
@@ -149,7 +192,7 @@ class NodeSlots:
                 if name not in (_FOLDER, _OWNER):
                     _delete(self._slots / key / name)
 
-    def _retire(self, key: str) -> None:
+    def _retire(self, key: str, *, force: bool = False) -> None:
         """Closes the slot and deletes its files. No process can begin to use a closed slot, not even one that
         has it mounted.
         """
@@ -158,7 +201,7 @@ class NodeSlots:
             _delete(folder.with_name(part))
         if not folder.exists():
             return
-        if (folder / "usage").is_file() and not self.enforcer.tear_down(folder):
+        if (folder / "usage").is_file() and not self.enforcer.tear_down(folder, force=force):
             found = self.find(key)
             raise SlotHeld(f"{key}: processes of {found.owner if found else 'its last owner'} still use it")
         retired = folder.with_name(_RETIRED)

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.core.mode import DEFAULT_MODE, Mode
+from cotenant.dialects.pod_grant import SlotGrant
 from cotenant.dialects.wishes import read_mode
 from cotenant.hardware import slots as slot_files
+from cotenant.kube.agent.cards.cgroups import Owner, owners_on_node
 from cotenant.kube.agent.classic.pod_resources import Holder, Holders, PodResourcesUnavailable
+from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.slots.checking import (
     Shortage,
     StartRefused,
@@ -28,36 +32,24 @@ from cotenant.kube.agent.slots.checking import (
     granted_slot,
     holder_of,
     is_containers,
-    is_listed,
     shortages,
 )
+from cotenant.kube.agent.slots.leaving import WITHIN, Leaving, Reader
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots, SlotHeld
 from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.api.errors import KubeError, NotFound
 from cotenant.kube.api.objects import Pod
-from cotenant.kube.api.resources import NAMESPACES, PODS, Resource
+from cotenant.kube.api.resources import NAMESPACES, PODS
 from cotenant.kube.logs import get_logger
-from cotenant.kube.pods.demand import has_ended
 
-T = TypeVar("T")
 log = get_logger(__name__)
 
-_API = 8.0
-"""Seconds for a request to the API server. The kubelet allows 30 for everything."""
 _ENDING = 5.0
 """Seconds to wait for processes of earlier containers, which may be terminating: the kubelet would try again
 only later.
 """
 _LOOK = 0.05
 _SELDOM = 0.5
-
-
-class Reader(Protocol):
-    """Reads the API server, without a cache: kube/api/client.py."""
-
-    async def get(
-        self, resource: Resource[T], name: str, namespace: str | None = None, *, within: float | None = None
-    ) -> T: ...
 
 
 class Record(Protocol):
@@ -81,7 +73,13 @@ class Starting:
     mode: Mode = DEFAULT_MODE
     """Applies where neither the pod nor its namespace sets one."""
     clock: Callable[[], float] = time.monotonic
+    living: Callable[[], AbstractSet[Owner]] = owners_on_node
+    """The containers of pods that have a process on this node."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+
+    @property
+    def _leaving(self) -> Leaving:
+        return Leaving(self.slots, self.api, self.living)
 
     async def start(self, device: str) -> SlotOwner:
         """Creates the slot of the container that holds the device. Raises CotenantError, worded for an event
@@ -94,7 +92,7 @@ class Starting:
         own = read_mode(pod.metadata.annotations, f"pod {holder.pod}: annotation")
         mode = own or await self._namespace_mode(holder.namespace) or self.mode
         owner = SlotOwner(pod.metadata.uid, *holder)
-        await self._make(device, owner, slot.shares, mode)
+        await self._make(device, owner, slot.shares, mode, _earlier_containers(pod, slot))
         log.info(
             "slot made",
             device=device,
@@ -108,7 +106,7 @@ class Starting:
 
     async def _pod(self, holder: Holder) -> Pod:
         try:
-            return await self.api.get(PODS, holder.pod, holder.namespace, within=_API)
+            return await self.api.get(PODS, holder.pod, holder.namespace, within=WITHIN)
         except NotFound:
             raise StartRefused(f"pod {holder.namespace}/{holder.pod} does not exist any more") from None
         except KubeError as error:
@@ -119,17 +117,21 @@ class Starting:
 
     async def _namespace_mode(self, namespace: str) -> Mode | None:
         try:
-            found = await self.api.get(NAMESPACES, namespace, within=_API)
+            found = await self.api.get(NAMESPACES, namespace, within=WITHIN)
         except KubeError as error:
             raise StartRefused(
                 f"the labels of namespace {namespace} cannot be read: {error}. The kubelet will try again"
             ) from None
         return read_mode(found.metadata.labels, f"namespace {namespace}: label")
 
-    async def _make(self, key: str, owner: SlotOwner, shares: Sequence[Share], mode: Mode) -> None:
-        """Waits for containers that are about to leave the GPU or the slot. Others may start meanwhile."""
+    async def _make(
+        self, key: str, owner: SlotOwner, shares: Sequence[Share], mode: Mode, earlier: Collection[str] | None
+    ) -> None:
+        """Waits for containers that are about to leave the GPU or the slot. Others may start meanwhile.
+        `earlier` are the IDs of the containers that had the slot before, None if they are not known.
+        """
         end, pause = self.clock() + _ENDING, _LOOK
-        while (obstacle := await self._make_now(key, owner, shares, mode)) is not None:
+        while (obstacle := await self._make_now(key, owner, shares, mode, earlier)) is not None:
             if self.clock() > end:
                 raise StartRefused(
                     f"pod {owner.namespace}/{owner.name}: {obstacle}. The kubelet will try again"
@@ -137,26 +139,46 @@ class Starting:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _SELDOM)
 
-    async def _make_now(self, key: str, owner: SlotOwner, shares: Sequence[Share], mode: Mode) -> str | None:
+    async def _make_now(
+        self, key: str, owner: SlotOwner, shares: Sequence[Share], mode: Mode, earlier: Collection[str] | None
+    ) -> str | None:
         """Returns None once the slot is created, else the obstacle. To check the room and to create the slot
         is one step: each container sees the slots of those before it.
         """
         async with self._lock:
-            short = await self._shortages(key, shares)
+            present = self.slots.read()
+            if (left := await self._leave_earlier(present, key, owner, earlier)) is not None:
+                return f"{left.key}: processes of {left.owner} still use it"
+            others = [slot for slot in present if slot.key != key and slot.owner != owner]
+            short = await self._shortages(shares, others)
             if short:
                 return str(short[0])
+            limits = slot_files.limits_of(owner.uid, mode, shares, self.context_bytes)
             try:
-                limits = slot_files.limits_of(owner.uid, mode, shares, self.context_bytes)
                 self.slots.make(key, owner, shares, limits)
             except SlotHeld as held:
                 return str(held)
             return None
 
-    async def _shortages(self, key: str, shares: Sequence[Share]) -> list[Shortage]:
+    async def _leave_earlier(
+        self, present: Iterable[NodeSlot], key: str, owner: SlotOwner, earlier: Collection[str] | None
+    ) -> NodeSlot | None:
+        """Removes the slots that this one replaces: the last one of this key, if something has a lock on it,
+        and this container's own of another key. The kubelet names one slot for a container: it has lost its
+        record, and gave another than before. Returns one that is in use.
+        """
+        for slot in present:
+            if slot.owner == owner or (slot.key == key and is_containers(slot)):
+                own = earlier if slot.owner.uid == owner.uid else None
+                free = slot.key == key and not slot.is_held()
+                if not free and not await self._leaving.remove_unused(slot, own):
+                    return slot
+        return None
+
+    async def _shortages(self, shares: Sequence[Share], others: Sequence[NodeSlot]) -> list[Shortage]:
         """Counts all slots on disk first, which needs no request. Only where they leave no room, it asks
         which of their containers still exist.
         """
-        others = [slot for slot in self.slots.read() if slot.key != key]
         short = shortages(shares, self.cards(), others)
         if short:
             short = shortages(shares, self.cards(), await self._existing(short, others))
@@ -171,27 +193,14 @@ class Starting:
             holders = await self.kubelet.holders()
         except PodResourcesUnavailable:
             return list(others)
-        answers = await asyncio.gather(*(has_gone(slot, holders, self.api) for slot in asked.values()))
-        gone = {
-            slot.key
-            for slot, answer in zip(asked.values(), answers, strict=True)
-            if answer and self.slots.remove(slot)
-        }
+        gone = {slot.key for slot in await self._leaving.remove_gone([*asked.values()], holders)}
         return [slot for slot in others if slot.key not in gone]
 
 
-async def has_gone(slot: NodeSlot, holders: Holders, api: Reader) -> bool:
-    """Whether the slot's container no longer exists: no process uses the slot, and its pod has ended or is
-    gone. A kubelet that has just started lists no container at all, so what it does not list proves nothing
-    alone. While the API server does not answer, the container counts as existing.
+def _earlier_containers(pod: Pod, slot: SlotGrant) -> frozenset[str] | None:
+    """Returns the IDs of the containers that used this slot last; None while one that ran has none yet. The
+    pod's other containers, whose processes live on, have no right to the slot.
     """
-    if not is_containers(slot) or slot.is_held():
-        return False
-    owner = slot.owner
-    try:
-        pod = await api.get(PODS, owner.name, owner.namespace, within=_API)
-    except NotFound:
-        return not is_listed(slot, holders)
-    except (KubeError, ValueError):
-        return False
-    return pod.metadata.uid != owner.uid or has_ended(pod)
+    ids = container_ids([pod])
+    found = [ids.get((pod.metadata.uid, name), "") for name in (slot.container, *slot.init)]
+    return frozenset(id for id in found if id) if found[0] else None

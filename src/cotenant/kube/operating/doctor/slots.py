@@ -12,6 +12,9 @@ from cotenant.kube.operating.doctor.subject import ClusterSubject
 from cotenant.kube.pods.demand import readable_grant
 from cotenant.observe.state import SlotState
 
+_MOST_NAMED = 8
+"""Processes that a finding names."""
+
 AGENT_WAITS = Kind("agent-waits", ERROR, "GPU containers may not start there")
 OF_ANOTHER = Kind("slot-of-another", ERROR, "that container runs with the limit of another container")
 LEFT = Kind(
@@ -21,6 +24,9 @@ LEFT = Kind(
 )
 LIMIT_DIFFERS = Kind("limit-differs", ERROR, "it can use more or less than is charged for it")
 OVER_LIMIT = Kind("over-limit", ERROR, "other pods on that GPU may be refused memory that they were granted")
+NOT_LIVE = Kind(
+    "limit-not-live", ERROR, "it can take GPU memory of other pods: nothing holds it to what it was granted"
+)
 
 
 def waits(facts: Facts) -> Iterator[Finding]:
@@ -47,6 +53,22 @@ def against_grants(facts: Facts) -> Iterator[Finding]:
             for share in each.shares
         }
         yield from _limits(node, slot, granted)
+
+
+def not_live(facts: Facts) -> Iterator[Finding]:
+    """Finds containers of which the driver reports a process that has not loaded the shim."""
+    for node, told in facts.states.items():
+        for slot in told.slots:
+            if slot.unlimited:
+                pids = ", ".join(map(str, slot.unlimited[:_MOST_NAMED]))
+                yield NOT_LIVE.at(
+                    f"{node}/{slot.device}",
+                    f"{slot.holder} uses a GPU of {node} without the shim (processes {pids} of the host)",
+                    "if the program is static or not linked with glibc, no limit can hold it: give it whole "
+                    f"GPUs. Else see on {node} what keeps containers from reading /run/cotenant: `ausearch "
+                    "-m avc` (SELinux; set settings.agent.slots_label), then delete the pod: "
+                    f"{delete_pod(slot.namespace, slot.pod)}",
+                )
 
 
 def _limits(node: str, slot: SlotState, granted: Mapping[str, int]) -> Iterator[Finding]:
@@ -98,4 +120,4 @@ def _of_another(node: str, slot: SlotState, holders: Sequence[str]) -> Finding:
     )
 
 
-SUBJECT = ClusterSubject(checks=(waits, against_grants, against_kubelet), lasting={LEFT.name: 12.0})
+SUBJECT = ClusterSubject(checks=(waits, against_grants, against_kubelet, not_live), lasting={LEFT.name: 12.0})
