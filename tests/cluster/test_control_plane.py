@@ -11,6 +11,7 @@ from cluster.testbed import binaries, hollow, places
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.component import Component, answers
 from cluster.testbed.controlplane import ControlPlane
+from cluster.testbed.hollowkubelet import HollowKubelet
 
 GPU_MEMORY = "cotenant.dev/gpu-memory"
 
@@ -54,6 +55,22 @@ def test_a_deleted_pod_of_a_hollow_node_is_gone(api: Api, namespace: str, hollow
     api.until(f"{pods}/short", lambda seen: seen["status"]["phase"] == "Running")
     api.delete(f"{pods}/short")
     api.until_gone(f"{pods}/short", seconds=10)
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_the_hollow_kubelet_never_sets_a_pod_that_has_ended_back_to_running(
+    api: Api, namespace: str, hollow_nodes, phase: str
+):
+    """It had seen the pod Pending, and comes to it late."""
+    hollow_nodes([hollow.node("hollow-one")])
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    seen = api.create(pods, pod("short"))
+    api.until(f"{pods}/short", lambda seen: seen["status"]["phase"] == "Running")
+    api.patch(f"{pods}/short/status", {"status": {"phase": phase}})
+    with pytest.raises(Refused) as refused:
+        HollowKubelet(api)._act(seen)
+    assert refused.value.code == 409
+    assert api.get(f"{pods}/short")["status"]["phase"] == phase
 
 
 def test_hundreds_of_hollow_nodes_are_ready_at_once(api: Api, hollow_nodes):

@@ -15,6 +15,8 @@ from msgspec import Meta
 LONGEST_REASON = 4096
 MOST_PIDS = 64
 """Processes that a slot names."""
+LARGEST_STATE = 32 * 2**20
+"""Bytes of a state that a reader accepts: a server's with 100,000 pods has half as many."""
 
 Name = Annotated[str, Meta(max_length=253)]
 """Of an object, a UID or a UUID. Kubernetes allows no longer name."""

@@ -87,7 +87,7 @@ class HollowKubelet:
             try:
                 self._act(pod)
             except Refused as refused:
-                # Gone, or another one of its name: the watch tells of that one too.
+                # Gone, another one of its name, or changed meanwhile: the watch tells of that too.
                 if refused.code not in (404, 409):
                     print(pod["metadata"]["name"], refused, flush=True)
             except LOST:
@@ -100,7 +100,9 @@ class HollowKubelet:
         if "deletionTimestamp" in named:
             self._api.delete(path, gracePeriodSeconds=0, preconditions={"uid": named["uid"]})
         else:
-            self._api.patch(f"{path}/status", {"metadata": {"uid": named["uid"]}, **status(pod)})
+            # Guarded by what was seen: a pod that has ended meanwhile stays ended, as with every kubelet.
+            seen = {"uid": named["uid"], "resourceVersion": named["resourceVersion"]}
+            self._api.patch(f"{path}/status", {"metadata": seen, **status(pod)})
 
 
 def main(host: str, authority: str, certificate: str, key: str) -> None:

@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 import traceback
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
@@ -14,7 +15,7 @@ from aiohttp import web
 from kube.replay import QUICK, access_to, client_of, fails, hangs_up, listing, pod, replaying, says, waits
 
 from cotenant.kube.api.auth.credential_file import CredentialFile
-from cotenant.kube.api.auth.credentials import StoredCredentials
+from cotenant.kube.api.auth.credentials import Credential, StoredCredentials
 from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.connection import ConnectionSettings
 from cotenant.kube.api.errors import (
@@ -24,6 +25,7 @@ from cotenant.kube.api.errors import (
     Gone,
     Invalid,
     KubeError,
+    NoCredential,
     NotFound,
     ServerFailed,
     TooManyRequests,
@@ -414,3 +416,68 @@ async def test_null_and_missing_and_unknown_fields_are_read_as_defaults():
     assert read.metadata.annotations == {}
     assert read.status.conditions[0].type == "Ready"
     assert msgspec.json.encode(PODS.decode(b"{}"))
+
+
+class SlowLogin:
+    """A credential that takes its time, as where a person has to log in."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.given, self.refused = seconds, 0, False
+
+    async def current(self) -> Credential:
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
+        self.given += 1
+        self.seconds = 0.0
+        return Credential(token=f"t{int(self.refused)}")
+
+    def rejected(self, credential: Credential) -> None:
+        self.refused, self.seconds = True, 0.6
+
+
+SHORT = dataclasses.replace(QUICK, request=0.4)
+
+
+@asynccontextmanager
+async def logging_in(server, seconds):
+    slow = dataclasses.replace(server.access, credentials=SlowLogin(seconds))
+    async with Client(slow, SHORT) as client:
+        yield client
+
+
+@pytest.mark.parametrize("within", [None, 0.4])
+async def test_a_login_slower_than_a_read_may_last_does_not_count(within):
+    async with replaying(says(pod("a", 1))) as server, logging_in(server, 1.0) as client:
+        assert (await client.get(PODS, "a", "web", within=within)).metadata.name == "a"
+
+
+async def test_a_login_slower_than_a_write_without_a_limit_may_last_does_not_count():
+    async with replaying(says(pod("a", 1))) as server, logging_in(server, 1.0) as client:
+        await client.create(PODS, {"metadata": {"name": "a"}}, "web")
+
+
+async def test_a_new_login_after_a_rejected_one_does_not_count_either():
+    async with (
+        replaying(fails(401, "Unauthorized"), says(pod("a", 1))) as server,
+        logging_in(server, 0.0) as client,
+    ):
+        assert (await client.get(PODS, "a", "web")).metadata.name == "a"
+
+
+async def test_a_write_that_must_be_sent_in_time_is_not_sent_after_a_slow_login():
+    """Who sends it may lead no more by then."""
+    async with replaying(says({})) as server, logging_in(server, 1.0) as client:
+        with pytest.raises(NoCredential, match="bind pod web/a to n1: no credential in time") as caught:
+            await client.bind("a", "web", "n1", guard=Guard("u", "1"), within=0.4)
+        assert not caught.value.uncertain
+        assert server.seen == []
+
+
+async def test_an_answer_longer_than_the_limit_is_an_error_and_not_read():
+    async with (
+        replaying(says({"text": "x" * 5000}), says({"text": "x"})) as server,
+        client_of(server) as client,
+    ):
+        with pytest.raises(Undecodable, match="get /state: not understood: more than 1000 bytes"):
+            await client.get_path("/state", dict, limit=1000)
+        assert await client.get_path("/state", dict, limit=1000) == {"text": "x"}

@@ -87,9 +87,14 @@ class Client:
         path = resource.path(namespace, name)
         return resource.decode(await self._read(_asked("get", resource, namespace, name), path, {}, within))
 
-    async def get_path(self, path: str, type: type[T], *, within: float | None = None) -> T:
-        """Reads any other path, such as `/version`, `/readyz` or an API group's list of kinds."""
-        return decode(msgspec.json.Decoder(type), await self._read(f"get {path}", path, {}, within), path)
+    async def get_path(
+        self, path: str, type: type[T], *, within: float | None = None, limit: int | None = None
+    ) -> T:
+        """Reads any other path, such as `/version`, `/readyz` or what a pod serves. Undecodable if the body
+        is longer than `limit` bytes: not everybody who answers is trusted.
+        """
+        call = Call(f"get {path}", "GET", path, repeatable=True, within=within, limit=limit)
+        return decode(msgspec.json.Decoder(type), await self._connection.request(call), path)
 
     async def list(
         self,

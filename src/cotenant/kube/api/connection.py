@@ -23,10 +23,12 @@ from cotenant.kube.api.auth.tls import client_context
 from cotenant.kube.api.backoff import Backoff
 from cotenant.kube.api.errors import (
     KubeError,
+    NoCredential,
     ProxyDenied,
     ServerFailed,
     Silent,
     TooManyRequests,
+    Undecodable,
     Unreachable,
     Untrusted,
     failure_from_body,
@@ -104,6 +106,16 @@ class Call:
     in any case."""
     retry: bool = True
     within: float | None = None
+    limit: int | None = None
+    """Bytes that the response may have; a longer one is an error, and is not read to its end."""
+
+    @property
+    def must_not_wait(self) -> bool:
+        """Whether the call's time includes that for a credential: a write may not be sent after it, because
+        its sender may not lead any more. A read may, and its time begins when there is a credential: an exec
+        plugin has a limit of its own, and may ask a person to log in.
+        """
+        return self.within is not None and self.method != "GET"
 
 
 class Connection:
@@ -135,6 +147,8 @@ class Connection:
 
     async def request(self, call: Call) -> bytes:
         """Returns the body of a successful response. Retries until the call's time is over."""
+        if not call.must_not_wait:
+            await self.access.credentials.current()
         ends = self._clock() + (call.within or self.settings.request)
         backoff = Backoff(self.settings.first_pause, self.settings.longest_pause, self._random)
         while True:
@@ -177,17 +191,28 @@ class Connection:
         rejected request was not carried out.
         """
         deadline = asyncio.get_running_loop().time() + seconds
-        credentials = self.access.credentials
-        credential = await credentials.current()
+        credential, deadline = await self._credential(call, deadline)
         answer = await self._send(call, query, credential, deadline, stream=stream)
         if answer.status == 401:
-            credentials.rejected(credential)
-            fresh = await credentials.current()
+            self.access.credentials.rejected(credential)
+            fresh, deadline = await self._credential(call, deadline)
             if fresh != credential:
                 answer = await self._send(call, query, fresh, deadline, stream=stream)
         if answer.status >= 300:
             raise failure_from_body(call.asked, answer.status, answer.body, answer.retry_after)
         return answer
+
+    async def _credential(self, call: Call, deadline: float) -> tuple[Credential, float]:
+        """Returns the credential, and the deadline of a call that may wait for it."""
+        loop, current = asyncio.get_running_loop(), self.access.credentials.current
+        if not call.must_not_wait:
+            began = loop.time()
+            return await current(), deadline + loop.time() - began
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await current(), deadline
+        except TimeoutError:
+            raise NoCredential(f"{call.asked}: {NoCredential.said} in time: it was not sent") from None
 
     async def _send(
         self, call: Call, query: Mapping[str, str], credential: Credential, deadline: float, *, stream: bool
@@ -206,9 +231,12 @@ class Connection:
         elif stream:
             return _Answer(response, status, "", b"")
         else:
-            retry_after, limit = "", None
+            retry_after, limit = "", None if call.limit is None else call.limit + 1
         try:
-            return _Answer(response, status, retry_after, await response.read(deadline, limit))
+            body = await response.read(deadline, limit)
+            if status < 300 and call.limit is not None and len(body) > call.limit:
+                raise Undecodable(f"{call.asked}: {Undecodable.said}: more than {call.limit} bytes")
+            return _Answer(response, status, retry_after, body)
         except BrokenExchange as error:
             raise self._no_answer(call, error) from None
         finally:

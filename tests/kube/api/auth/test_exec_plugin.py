@@ -137,3 +137,20 @@ async def test_a_plugin_that_needs_a_person_is_not_started_without_one(script, t
     with pytest.raises(NoCredential, match="needs a terminal, and there is none"):
         await script(f"echo '{printed(token='t')}'", interactive="Always").current()
     assert not (tmp_path / "runs").exists()
+
+
+async def test_who_gives_up_waiting_does_not_end_the_run_for_the_others(script, runs):
+    credentials = script(f"sleep 0.5; echo '{printed(token='t')}'")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(credentials.current(), 0.1)
+    assert await credentials.current() == Credential("t")
+    assert runs() == 1
+
+
+async def test_after_a_run_that_failed_there_is_another(script, runs, tmp_path):
+    credentials = script(f"test -e {tmp_path}/later && echo '{printed(token='t')}'")
+    with pytest.raises(NoCredential, match="exited with code 1"):
+        await credentials.current()
+    (tmp_path / "later").touch()
+    assert await credentials.current() == Credential("t")
+    assert runs() == 2

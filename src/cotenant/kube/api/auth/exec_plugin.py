@@ -62,7 +62,7 @@ class _Printed(msgspec.Struct, rename="camel"):
 @dataclass
 class ExecCredentials:
     """Runs the plugin when there is no credential, when it expires, and when the server rejects it. Requests
-    that wait for a credential share one run.
+    that wait for a credential share one run, which goes on for the others if one of them gives up.
     """
 
     plugin: ExecPlugin
@@ -72,13 +72,24 @@ class ExecCredentials:
     longest: float = LONGEST
     _cached: Credential | None = field(default=None, init=False, repr=False)
     _ends: float | None = field(default=None, init=False)
-    _running: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
+    _running: asyncio.Task[Credential] | None = field(default=None, init=False, repr=False)
 
     async def current(self) -> Credential:
-        async with self._running:
-            if self._cached is None or (self._ends is not None and self.now() >= self._ends - EARLY):
-                self._cached, self._ends = credential(self.plugin, await self._run())
+        if self._cached is not None and (self._ends is None or self.now() < self._ends - EARLY):
             return self._cached
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(self._renew())
+            self._running.add_done_callback(self._ended)
+        return await asyncio.shield(self._running)
+
+    async def _renew(self) -> Credential:
+        self._cached, self._ends = credential(self.plugin, await self._run())
+        return self._cached
+
+    def _ended(self, run: asyncio.Task[Credential]) -> None:
+        self._running = None
+        if not run.cancelled():
+            run.exception()  # those who still wait get it
 
     def rejected(self, credential: Credential) -> None:
         if credential == self._cached:

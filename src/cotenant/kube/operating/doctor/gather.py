@@ -29,7 +29,7 @@ from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations, own_places
 from cotenant.kube.operating.installed import LABELS, find_installed
-from cotenant.observe.state import AgentState, ServerState
+from cotenant.observe.state import LARGEST_STATE, AgentState, ServerState
 
 T = TypeVar("T")
 IMAGE_PODS = PODS.read_as(ImagePod)
@@ -153,7 +153,9 @@ class _Reader:
             path = f"/api/v1/namespaces/{meta.namespace}/pods/https:{meta.name}:{port}/proxy/state"
             async with turn:
                 try:
-                    return pod, await self.client.get_path(path, type, within=_STATE_TIMEOUT)
+                    return pod, await self.client.get_path(
+                        path, type, within=_STATE_TIMEOUT, limit=LARGEST_STATE
+                    )
                 except Forbidden as error:
                     self.unread.append(f"/state of {component}s: {error}")
                 except Undecodable as error:
