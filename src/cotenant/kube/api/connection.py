@@ -226,12 +226,11 @@ class Connection:
         except BrokenExchange as error:
             raise self._no_answer(call, error) from None
         status = response.status
+        if status < 300 and stream:
+            return _Answer(response, status, "", b"")
+        retry_after, limit = "", None if call.limit is None else call.limit + 1
         if status >= 300:
             retry_after, limit = response.retry_after, _MAX_FAILURE_BODY
-        elif stream:
-            return _Answer(response, status, "", b"")
-        else:
-            retry_after, limit = "", None if call.limit is None else call.limit + 1
         try:
             body = await response.read(deadline, limit)
             if status < 300 and call.limit is not None and len(body) > call.limit:
