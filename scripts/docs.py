@@ -12,13 +12,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 import concepts_picture  # noqa: E402
 
 from bench import figures  # noqa: E402
-from cotenant.observe.metrics_reference import reference  # noqa: E402
+from cotenant.cli import reference as commands_reference  # noqa: E402
+from cotenant.observe import metrics_reference  # noqa: E402
 
 
 def written() -> Iterator[tuple[Path, str]]:
     """Yields every generated file with its content."""
     docs = ROOT / "docs"
-    yield docs / "metrics.md", reference()
+    yield docs / "commands.md", commands_reference.reference()
+    yield docs / "metrics.md", metrics_reference.reference()
     yield docs / "benchmarks.md", figures.page()
     yield docs / "concepts-light.svg", concepts_picture.picture(concepts_picture.LIGHT)
     yield docs / "concepts-dark.svg", concepts_picture.picture(concepts_picture.DARK)

@@ -303,6 +303,29 @@ static bool publish(int card, uint64_t bytes) {
     return false;
 }
 
+/* As people write sizes: 4Gi is exact, 4.0Gi is a little more. */
+static const char *size_text(char text[32], uint64_t bytes) {
+    static const char *const units[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
+    int unit = 0;
+    while (unit < 6 && bytes >> (10 * (unit + 1)) != 0)
+        unit++;
+    uint64_t size = 1ULL << (10 * unit), whole = bytes / size, rest = bytes % size;
+    if (rest == 0)
+        snprintf(text, 32, "%llu%s", (unsigned long long)whole, units[unit]);
+    else
+        snprintf(text, 32, "%llu.%llu%s", (unsigned long long)whole, (unsigned long long)(rest * 10 / size),
+                 units[unit]);
+    return text;
+}
+
+static void warn(int card, uint64_t bytes) {
+    char asked[32], limit[32];
+    fprintf(stderr,
+            "cotenant: this process asks for %s more on %s, beyond the limit of %s: "
+            "allowed, since the mode is warn\n",
+            size_text(asked, bytes), cot_limits->card[card].uuid, size_text(limit, slot_limit(card)));
+}
+
 CUresult slot_over(int card, uint64_t bytes) {
     uint64_t mode = slot_mode();
     if (mode == COT_ENFORCE) {
@@ -313,11 +336,7 @@ CUresult slot_over(int card, uint64_t bytes) {
     __atomic_fetch_add(&cot_usage->over, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&cot_self->entry->over, 1, __ATOMIC_RELAXED);
     if (mode == COT_WARN && !__atomic_exchange_n(&cot_self->warned, true, __ATOMIC_RELAXED))
-        fprintf(stderr,
-                "cotenant: this process asks for %llu more bytes on %s, beyond the limit of %llu bytes: "
-                "allowed, since "
-                "the mode is warn\n",
-                (unsigned long long)bytes, cot_limits->card[card].uuid, (unsigned long long)slot_limit(card));
+        warn(card, bytes);
     return CUDA_SUCCESS;
 }
 

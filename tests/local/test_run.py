@@ -3,6 +3,7 @@
 import os
 import platform
 import pty
+import pwd
 import re
 import signal
 import struct
@@ -51,6 +52,9 @@ def test_it_may_only_be_watched(machine, mode, lines):
     done = machine("run", "--gpu-memory", "1Gi", "--enforce", mode, "--", sys.executable, PROGRAM, 1024, 1024)
     assert done.stdout.split() == ["ok", "ok"]
     assert len(done.stderr.splitlines()) == lines
+    if lines:
+        assert "asks for 1Gi more on GPU-" in done.stderr
+        assert "beyond the limit of 1Gi: allowed" in done.stderr
 
 
 def test_memory_over_several_cards(machine):
@@ -267,6 +271,11 @@ def test_memory_outside_grants_is_counted_and_its_end_is_noticed(simulate):
     (card,) = machine.listing("gpus")["gpus"]
     assert (card["free"], card["outside"], card["granted"]) == (3 * GIB, 13 * GIB, 0)
     assert card["strangers"][0]["bytes"] == 13 * GIB
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert card["strangers"][0]["user"] == me
+    pid = card["strangers"][0]["pid"]
+    assert f"pid {pid} of {me} outside" in machine("gpus").stdout
+    assert f"pid {pid} of {me} (13Gi)" in machine("doctor").stdout
     waiting = machine.holder("4Gi", "ready", "hold")
     assert "largest free room 3Gi on GPU 0: waiting" in waiting.stderr.readline()
     outside.stdin.close()

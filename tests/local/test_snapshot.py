@@ -29,6 +29,6 @@ def test_json_has_its_names_in_their_order(plain_machine, plain_cards, make_job)
     assert [" ".join(each) for each in told["grants"]] == [GRANT, GRANT]
     assert " ".join(told["grants"][0]["shares"][0]) == SHARE
     assert [" ".join(each) for each in told["line"]] == [WAITING]
-    assert told["gpus"][0]["strangers"] == [{"pid": 999_999, "bytes": GIB, "command": ""}]
+    assert told["gpus"][0]["strangers"] == [{"pid": 999_999, "bytes": GIB, "command": "", "user": ""}]
     assert (told["gpus"][0]["grants"], told["gpus"][1]["grants"]) == (["a"], ["b"])
     assert told["gpus"][0]["free"] == 2 * GIB

@@ -9,7 +9,7 @@ from cotenant.cli.compose import machine_of, output_option, simulate_option
 from cotenant.cli.table import Cell, Column
 from cotenant.core.units import format_bytes
 from cotenant.local.snapshot import snapshot, to_json
-from cotenant.observe.view import GpuView
+from cotenant.observe.view import GpuView, ProcessView
 
 BAR = Column("", rank=6)
 GPUS = (
@@ -76,7 +76,11 @@ def gpu_row(view: GpuView) -> tuple[Cell | str, ...]:
 
 def _who(view: GpuView) -> str:
     who = [f"{share} (whole)" if view.room.whole else str(share) for share in view.shares]
-    who += [f"pid {each.pid} outside" for each in view.strangers]
+    who += [_stranger(each) for each in view.strangers]
     if not view.gpu.healthy:
         who.insert(0, f"SICK: {view.problem}")
     return ", ".join(who) or "-"
+
+
+def _stranger(process: ProcessView) -> str:
+    return f"pid {process.pid}{f' of {process.user}' if process.user else ''} outside"

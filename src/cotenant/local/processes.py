@@ -105,6 +105,21 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+def user(pid: int) -> str:
+    """Returns the name of the process's user, or the number if there is no name; empty if it has ended."""
+    import pwd
+
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            uid = next(int(line.split()[1]) for line in file if line.startswith("Uid:"))
+    except (OSError, StopIteration):
+        return ""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def title(pid: int) -> str:
     """Reads the command line; empty if it is not accessible."""
     try:

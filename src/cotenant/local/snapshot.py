@@ -18,7 +18,7 @@ from cotenant.local import line, reap, slot_folder
 from cotenant.local.job import Job
 from cotenant.local.line import GpuReadings
 from cotenant.local.machine import Machine, now
-from cotenant.local.processes import title
+from cotenant.local.processes import title, user
 from cotenant.observe.view import GpuView, GrantView, NodeView, ProcessView, ShareView, View, WaitingView
 
 _GRANT = ("id", "name", "user", "command", "pid", "mode", "enforcer", "compute", "limit", "used", "peak")
@@ -115,7 +115,9 @@ def _gpu(uuid: str, sight: GpuReadings, shares: list[ShareView]) -> GpuView:
         used=reading.used,
         used_by_grants=sum(held.used.values()),
         utilization=reading.utilization,
-        strangers=tuple(ProcessView(each.pid, each.bytes, title(each.pid)) for each in held.strangers),
+        strangers=tuple(
+            ProcessView(each.pid, each.bytes, title(each.pid), user(each.pid)) for each in held.strangers
+        ),
     )
 
 

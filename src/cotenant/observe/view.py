@@ -52,6 +52,8 @@ class ProcessView:
     bytes: int | None
     """None where the driver does not report it."""
     command: str
+    user: str = ""
+    """Whose process it is; empty if it has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.core.units import Memory, format_bytes
 from cotenant.hardware import slots
 from cotenant.hardware.accounting import NOISE
+from cotenant.hardware.nvml import CardProcess
 from cotenant.local import line, ownership, slot_folder
 from cotenant.local.doctor.facts import GpuFacts, Holding, MachineFacts
 from cotenant.local.doctor.lowering import Held, lowered
@@ -17,6 +18,7 @@ from cotenant.local.doctor.slots import granted
 from cotenant.local.doctor.subject import FIX, MachineSubject
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine
+from cotenant.local.processes import user
 from cotenant.local.resize import resize
 
 OVER_GRANTED = Kind("over-granted", ERROR, "commands there can get `out of memory` below their own limit")
@@ -66,13 +68,16 @@ def outside(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _holders(card: GpuFacts) -> str:
-    named = [
-        f"pid {each.pid}" + (f" ({format_bytes(each.bytes)})" if each.bytes is not None else "")
-        for each in card.account.strangers
-    ]
+    named = [_holder(each) for each in card.account.strangers]
     if card.account.unexplained > NOISE:
         named.append(f"{format_bytes(card.account.unexplained)} that no process answers for")
     return ", ".join(named) or "its own processes, beyond their grants"
+
+
+def _holder(process: CardProcess) -> str:
+    owner = user(process.pid)
+    size = f" ({format_bytes(process.bytes)})" if process.bytes is not None else ""
+    return f"pid {process.pid}{f' of {owner}' if owner else ''}{size}"
 
 
 def escaped(facts: MachineFacts) -> Iterator[Finding]:
