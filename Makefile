@@ -14,6 +14,7 @@ help:  ## list these targets
 
 run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulated cards
 	$(BIN)/cotenant demo
+	@echo "The command is $(BIN)/cotenant: $(BIN)/cotenant --simulate 2x16GiB gpus"
 
 test: quick cluster  ## all tests: quick ones first, then those on a real Kubernetes; and how many were FLAKY
 	$(BIN)/python scripts/tests.py flaky

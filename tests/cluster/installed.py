@@ -114,10 +114,7 @@ def by_kubectl(cluster: Cluster) -> Iterator[None]:
 
     The namespace stays, since its end takes long.
     """
-    text = (chart.CHART.parents[1] / "deploy" / "cotenant.yaml").read_text()
-    text = text.replace('    mode = "enforce"\n', f'    mode = "enforce"\n    simulate = "{CARDS}"\n')
-    text = text.replace(f"https://cotenant-extender.{NAMESPACE}.svc", EXTENDER)
-    text = re.sub(r"registry\.k8s\.io/kube-scheduler:v\S+", SCHEDULER, text)
+    text = deploy_text(CARDS)
     cluster.kubectl("apply", "-f", "-", manifest=text)
     try:
         until_ready(cluster.api)
@@ -126,6 +123,14 @@ def by_kubectl(cluster: Cluster) -> Iterator[None]:
         mine = [each for each in yaml.safe_load_all(text) if each and each["kind"] != "Namespace"]
         cluster.kubectl("delete", "--timeout=90s", "-f", "-", manifest=yaml.safe_dump_all(mine))
         clear(cluster)
+
+
+def deploy_text(cards: str) -> str:
+    """deploy/cotenant.yaml with simulated cards, the extender's address and the cluster's scheduler."""
+    text = (chart.CHART.parents[1] / "deploy" / "cotenant.yaml").read_text()
+    text = text.replace('    mode = "enforce"\n', f'    mode = "enforce"\n    simulate = "{cards}"\n')
+    text = text.replace(f"https://cotenant-extender.{NAMESPACE}.svc", EXTENDER)
+    return re.sub(r"registry\.k8s\.io/kube-scheduler:v\S+", SCHEDULER, text)
 
 
 def clear(cluster: Cluster) -> None:

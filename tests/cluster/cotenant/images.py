@@ -11,10 +11,12 @@ GLIBC = ("libdl.so.2", "libpthread.so.0", "librt.so.1", "libm.so.6")
 """What comes with libc in every image that has glibc."""
 
 
-def player(cluster: Cluster) -> str:
-    """Sleeps if nothing else is asked of it, and has `sleep` and `env`, as any distribution's image."""
+def player(cluster: Cluster, name: str = PLAYER) -> str:
+    """Sleeps if nothing else is asked of it, and has `sleep` and `env`, as any distribution's image. `name` is the one that
+    a manifest gives it.
+    """
     made: set[str] = cluster.__dict__.setdefault("players", set())
-    if PLAYER not in made:
+    if name not in made:
         tools = {
             name: Path(shutil.which(name) or f"/bin/{name}").resolve() for name in ("sleep", "env", "sh")
         }
@@ -26,11 +28,11 @@ def player(cluster: Cluster) -> str:
             files.update({str(folder / name): (folder / name).resolve() for name in GLIBC})
         archive = images.write(
             places.STATE / "player.tar",
-            PLAYER,
+            name,
             files,
             entrypoint=["/usr/bin/sleep", "100000"],
             environment={"PATH": "/usr/bin"},
         )
         cluster.node.add_image(archive)
-        made.add(PLAYER)
-    return PLAYER
+        made.add(name)
+    return name

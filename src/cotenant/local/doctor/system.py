@@ -43,7 +43,7 @@ def driver(facts: MachineFacts) -> Iterator[Finding]:
 def shim(facts: MachineFacts) -> Iterator[Finding]:
     for library in facts.system.libraries:
         if library.name == LIBRARY and library.problem:
-            do = "install Cotenant again for this machine: pip install --force-reinstall cotenant"
+            do = "install Cotenant again for this machine: in the source tree, pipx install --force ."
             yield SHIM_UNUSABLE.at(LIBRARY, library.problem, do)
 
 

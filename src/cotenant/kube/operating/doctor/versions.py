@@ -37,7 +37,7 @@ def versions(facts: Facts) -> Iterator[Finding]:
         yield VERSIONS_DIFFER.at(
             "cotenant",
             f"this program has version {facts.version}, but the cluster runs {', '.join(sorted(wanted))}",
-            f"install the cluster's version: pip install 'cotenant[cluster]=={max(wanted)}'",
+            f"install version {max(wanted)}: in its source tree, pipx install --force '.[cluster]'",
             means="it may misjudge what it sees; --fix does not restore a webhook that another version made",
         )
 
