@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 FLAGS = (
     *("-std=gnu11", "-O2", "-g0", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing"),
     *("-Wall", "-Wextra", "-Werror", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none"),
-    *("-Wl,-Bsymbolic", "-Wl,--as-needed"),
+    "-Wl,--as-needed",
 )
 
 
@@ -30,12 +30,16 @@ class Library:
     output: str
     sources: str
     soname: str
+    symbolic: bool = True
+    """Whether it calls its own functions directly. Not so with NVML's: where a program interposes one, the
+    library calls that too, and the stand-in's does the same.
+    """
 
 
 LIBRARIES = (
     Library("libcotenant.so", "shim", "libcotenant.so"),
     Library("standin/libcuda.so.1", "standin/cuda", "libcuda.so.1"),
-    Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1"),
+    Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1", symbolic=False),
 )
 
 
@@ -63,6 +67,7 @@ def build(out: Path, machine: str) -> list[Path]:
         exports = HERE / library.sources / "exports.map"
         fresh = target.with_name(f".{target.name}.{os.getpid()}")
         command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", *FLAGS]
+        command += ["-Wl,-Bsymbolic" if library.symbolic else "-fsemantic-interposition"]
         command += [f"-Wl,--version-script={exports}", f"-Wl,-soname,{library.soname}"]
         command += [
             f"-I{HERE / 'include'}",

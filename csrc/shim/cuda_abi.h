@@ -93,6 +93,15 @@ typedef struct {
 typedef int nvmlReturn_t;
 typedef struct nvmlDevice_st *nvmlDevice_t;
 
+enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+    NVML_ERROR_MEMORY = 20,
+};
+
 typedef struct {
     unsigned long long total, free, used;
 } nvmlMemory_t;
@@ -101,5 +110,54 @@ typedef struct {
     unsigned version;
     unsigned long long total, reserved, free, used;
 } nvmlMemory_v2_t;
+
+/* Of what NVML lists by process only the sizes and the place of the pid matter. */
+typedef struct {
+    unsigned pid;
+    unsigned long long used;
+} nvmlProcessInfo_v1_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long used;
+    unsigned instance, compute_instance;
+} nvmlProcessInfo_v2_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long used;
+    unsigned instance, compute_instance;
+    unsigned long long protected_used;
+} nvmlProcessDetail_t;
+
+typedef struct {
+    unsigned version, mode, count;
+    nvmlProcessDetail_t *processes;
+} nvmlProcessDetailList_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long time;
+    unsigned sm, memory, encoder, decoder;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
+    unsigned long long time;
+    unsigned pid, sm, memory, encoder, decoder, jpeg, ofa;
+} nvmlProcessUtilizationInfo_t;
+
+typedef struct {
+    unsigned version, count;
+    unsigned long long since;
+    nvmlProcessUtilizationInfo_t *processes;
+} nvmlProcessesUtilizationInfo_t;
+
+typedef struct {
+    unsigned id, pid, figures[6];
+} nvmlEncoderSessionInfo_t;
+
+typedef struct {
+    unsigned id, pid, figures[10];
+} nvmlFBCSessionInfo_t;
 
 #endif

@@ -3,6 +3,7 @@
 #define COTENANT_HOOKS_H
 
 #include "cuda_abi.h"
+#include "slot.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -81,8 +82,37 @@
     HOOK(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0)
 
 #define NVML_HOOKS(HOOK)                                                                                     \
+    HOOK(nvmlDeviceGetCount, nvmlDeviceGetCount, 0, 0)                                                       \
+    HOOK(nvmlDeviceGetCount_v2, nvmlDeviceGetCount, 0, 0)                                                    \
+    HOOK(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex, 0, 0)                                       \
+    HOOK(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex, 0, 0)                                    \
+    HOOK(nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUID, 0, 0)                                         \
+    HOOK(nvmlDeviceGetHandleByUUIDV, nvmlDeviceGetHandleByUUIDV, 0, 0)                                       \
+    HOOK(nvmlDeviceGetHandleBySerial, nvmlDeviceGetHandleBySerial, 0, 0)                                     \
+    HOOK(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId, 0, 0)                                 \
+    HOOK(nvmlDeviceGetHandleByPciBusId_v2, nvmlDeviceGetHandleByPciBusId, 0, 0)                              \
+    HOOK(nvmlDeviceGetIndex, nvmlDeviceGetIndex, 0, 0)                                                       \
+    HOOK(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetMigDeviceHandleByIndex, 0, 0)                     \
+    HOOK(nvmlDeviceGetTopologyNearestGpus, nvmlDeviceGetTopologyNearestGpus, 0, 0)                           \
+    HOOK(nvmlSystemGetTopologyGpuSet, nvmlSystemGetTopologyGpuSet, 0, 0)                                     \
     HOOK(nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo, 0, 0)                                             \
-    HOOK(nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo_v2, 0, 0)
+    HOOK(nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo, 0, 0)                                          \
+    HOOK(nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetComputeRunningProcesses, 0, 0)                   \
+    HOOK(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses, 0, 0)                \
+    HOOK(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcesses, 0, 0)                \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses, 0, 0)                 \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses, 0, 0)              \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses, 0, 0)              \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses, 0, 0)             \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses, 0, 0)          \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses, 0, 0)          \
+    HOOK(nvmlDeviceGetRunningProcessDetailList, nvmlDeviceGetRunningProcessDetailList, 0, 0)                 \
+    HOOK(nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessUtilization, 0, 0)                             \
+    HOOK(nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetProcessesUtilizationInfo, 0, 0)                 \
+    HOOK(nvmlDeviceGetEncoderSessions, nvmlDeviceGetEncoderSessions, 0, 0)                                   \
+    HOOK(nvmlDeviceGetFBCSessions, nvmlDeviceGetFBCSessions, 0, 0)                                           \
+    HOOK(nvmlDeviceGetAccountingPids, nvmlDeviceGetAccountingPids, 0, 0)                                     \
+    HOOK(nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats, 0, 0)
 
 enum hook_id {
 #define HOOK(name, base, since, ptsz) H_##name,
@@ -107,7 +137,11 @@ enum hook_id {
     NEED(cuGraphMemAllocNodeGetParams, (CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *))                          \
     NEED(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *))
 
-#define NVML_NEEDS(NEED) NEED(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned))
+#define NVML_NEEDS(NEED)                                                                                     \
+    NEED(nvmlDeviceGetUUID, (nvmlDevice_t, char *, unsigned))                                                \
+    NEED(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t, unsigned *))                                         \
+    NEED(nvmlDeviceIsMigDeviceHandle, (nvmlDevice_t, unsigned *))                                            \
+    NEED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle, (nvmlDevice_t, nvmlDevice_t *))
 
 struct needs {
 #define NEED(name, parameters) CUresult(*name) parameters;
@@ -142,6 +176,19 @@ EXPORT CUresult cuStreamSynchronize(CUstream);
             cot_bind_cuda();                                                                                 \
         if (__builtin_expect(cot_real[H_##name] == NULL, 0))                                                 \
             return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;                                                \
+    } while (0)
+
+/* Whether a call of an NVML hook comes from the program: NVML calls its own functions as any program does,
+ * and must get what they answer. */
+bool cot_nvml_called_by_program(const void *caller);
+#define NVML_ENTER(name, arguments)                                                                          \
+    do {                                                                                                     \
+        if (!__atomic_load_n(&cot_nvml_bound, __ATOMIC_ACQUIRE))                                             \
+            cot_bind_nvml();                                                                                 \
+        if (cot_real[H_##name] == NULL)                                                                      \
+            return NVML_ERROR_FUNCTION_NOT_FOUND;                                                            \
+        if (!slot_present() || !cot_nvml_called_by_program(__builtin_return_address(0)))                     \
+            return REAL(name) arguments;                                                                     \
     } while (0)
 
 #endif

@@ -104,3 +104,32 @@ const struct loader *cot_loader(void) {
     __atomic_store_n(&known, true, __ATOMIC_RELEASE);
     return &present;
 }
+
+struct search {
+    uintptr_t address;
+    struct span found;
+};
+
+static int spans(struct dl_phdr_info *object, size_t size, void *into) {
+    (void)size;
+    struct search *search = into;
+    struct span span = {UINTPTR_MAX, 0};
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        uintptr_t begin = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
+        if (object->dlpi_phdr[i].p_type != PT_LOAD)
+            continue;
+        span.begin = begin < span.begin ? begin : span.begin;
+        span.end =
+            begin + object->dlpi_phdr[i].p_memsz > span.end ? begin + object->dlpi_phdr[i].p_memsz : span.end;
+    }
+    if (search->address < span.begin || search->address >= span.end)
+        return 0;
+    search->found = span;
+    return 1;
+}
+
+struct span cot_span(const void *address) {
+    struct search search = {.address = (uintptr_t)address};
+    dl_iterate_phdr(spans, &search);
+    return search.found;
+}

@@ -118,6 +118,13 @@ static void bind_cuda(const struct loader *loader, void *handle) {
     __atomic_store_n(&cot_cuda_bound, 1, __ATOMIC_RELEASE);
 }
 
+static struct span nvml_span, own_span;
+
+bool cot_nvml_called_by_program(const void *caller) {
+    uintptr_t at = (uintptr_t)caller;
+    return !(at >= nvml_span.begin && at < nvml_span.end) && !(at >= own_span.begin && at < own_span.end);
+}
+
 static void bind_nvml(const struct loader *loader, void *handle) {
     bind_hooks(loader, handle, HOOK_NVML_FIRST, HOOK_COUNT);
 #define NEED(name, parameters)                                                                               \
@@ -125,6 +132,8 @@ static void bind_nvml(const struct loader *loader, void *handle) {
                      __ATOMIC_RELAXED);
     NVML_NEEDS(NEED)
 #undef NEED
+    nvml_span = cot_span(cot_real[H_nvmlDeviceGetMemoryInfo]);
+    own_span = cot_span(hooks);
     __atomic_store_n(&cot_nvml_bound, 1, __ATOMIC_RELEASE);
 }
 
@@ -158,9 +167,9 @@ static bool bound_if_loaded(const struct loader *loader, bool nvml) {
     return handle != NULL;
 }
 
-/* The replacement of a real function, known by its address. The driver may give one function several names
- * (from CUDA 12 on cuGraphInstantiate is cuGraphInstantiateWithFlags) and several names one address (where it
- * supports neither): the base decides then. */
+/* The replacement of a real function, known by its address. The driver may give one function several names,
+ * of different bases too, and several functions one address, where it supports neither: then the base
+ * decides. */
 static void *replacement_of(const char *base, void *real) {
     void *other = NULL;
     unsigned others = 0;

@@ -15,6 +15,7 @@
 #include "tables.h"
 
 #ifndef F_OFD_SETLK
+#define F_OFD_GETLK 36
 #define F_OFD_SETLK 37
 #endif
 #ifndef MADV_WIPEONFORK
@@ -287,6 +288,23 @@ void slot_reap(bool force) {
     }
     if (fd >= 0)
         close(fd);
+}
+
+bool slot_has_process(uint64_t pid) {
+    uint64_t high = __atomic_load_n(&cot_usage->high, __ATOMIC_SEQ_CST);
+    for (unsigned i = 0; i < high && i < COT_PROCESSES; i++) {
+        if (__atomic_load_n(&cot_usage->process[i].pid, __ATOMIC_RELAXED) != pid)
+            continue;
+        struct flock held = {
+            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(COT_LOCK_PROCESS + i), .l_len = 1};
+        int fd = open_usage();
+        bool asked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &held) == 0;
+        if (fd >= 0)
+            close(fd);
+        if (!asked || held.l_type != F_UNLCK)
+            return true;
+    }
+    return false;
 }
 
 /* The limit is read after the use is published: who lowers a limit and then reads the use sees this

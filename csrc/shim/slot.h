@@ -48,7 +48,8 @@ bool slot_map(void);
 bool slot_attach_slow(void);
 
 static inline bool slot_attached(void) {
-    return __builtin_expect(cot_self->attachment == ATTACHED, 1) || slot_attach_slow();
+    return __builtin_expect(__atomic_load_n(&cot_self->attachment, __ATOMIC_ACQUIRE) == ATTACHED, 1) ||
+           slot_attach_slow();
 }
 
 static inline uint64_t slot_mode(void) {
@@ -76,6 +77,9 @@ CUresult slot_over(int card, uint64_t bytes);
 /* Which card of the grant a UUID is (16 bytes, without prefix). */
 int slot_card(const unsigned char uuid[16]);
 bool slot_parse_uuid(const char *text, unsigned char uuid[16]);
+
+/* Is this the pid of a living process of the slot, as that process sees itself? */
+bool slot_has_process(uint64_t pid);
 
 void slot_note_slow(uint64_t *field);
 void slot_note_launch_slow(void);

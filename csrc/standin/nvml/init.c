@@ -199,6 +199,53 @@ API nvmlDeviceGetSerial(nvmlDevice_t device, char *serial, unsigned int room) {
     return text(serial, room, value);
 }
 
+API nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
+    char value[32];
+    if (!nvml_state())
+        return NVML_ERROR_UNINITIALIZED;
+    NEED(serial && device);
+    for (uint32_t i = 0; i < state->cards; i++)
+        if (counts(&state->card[i], 0) &&
+            nvmlDeviceGetSerial(&state->card[i], value, sizeof value) == NVML_SUCCESS &&
+            !strcmp(value, serial))
+            return found(&state->card[i], device);
+    return NVML_ERROR_NOT_FOUND;
+}
+
+/* The cards know no bridges: all are near each other and every CPU. A count of 0 asks for their number. Like
+ * the real library it goes through its own public functions. */
+static nvmlReturn_t near(nvmlDevice_t from, unsigned *count, nvmlDevice_t *devices) {
+    unsigned all = 0, room = *count;
+    nvmlDevice_t each;
+    nvmlReturn_t result = nvmlDeviceGetCount_v2(&all);
+    *count = 0;
+    for (unsigned i = 0; i < all && result == NVML_SUCCESS; i++) {
+        result = nvmlDeviceGetHandleByIndex_v2(i, &each);
+        if (result != NVML_SUCCESS || each == from)
+            continue;
+        if (devices && *count < room)
+            devices[*count] = each;
+        ++*count;
+    }
+    if (result == NVML_SUCCESS && room && *count > room)
+        *count = room;
+    return result;
+}
+
+API nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, int level, unsigned int *count,
+                                     nvmlDevice_t *devices) {
+    DEVICE(device);
+    (void)level;
+    NEED(count && (devices || !*count));
+    return near(device, count, devices);
+}
+
+API nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count, nvmlDevice_t *devices) {
+    (void)cpu;
+    NEED(count && (devices || !*count));
+    return near(NULL, count, devices);
+}
+
 API nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int room) {
     DEVICE(device);
     return text(version, room, "00.00.00.00.00");
