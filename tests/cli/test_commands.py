@@ -53,10 +53,9 @@ def cotenant(tmp_path):
         (["--gpu-memory", "1Gi", "--no-wait", "--wait-timeout", "1s", "--", "true"], "exclude each other"),
         (["--gpu-memory", "1Gi"], "no command"),
         (["--gpu-memory", "1Gi", "--bogus", "--", "true"], "--bogus"),
-        (
-            ["--gpu-memory", "1Gi", "--", "docker", "run", "--rm", "image"],
-            "$COTENANT_SLOT:/run/cotenant/slot",
-        ),
+        (["--gpu-memory", "1Gi", "--", "docker", "run", "-d", "image"], "the grant lasts while"),
+        (["--gpu-memory", "4", "--", "true"], "4Gi?"),
+        (["--gpu-memory", "1Gi", "--priority", "high", "--", "true"], "--priority"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -98,12 +97,8 @@ def test_json_has_the_fields_that_scripts_rely_on(cotenant):
         "id", "name", "user", "command", "pid", "mode", "enforcer", "compute", "limit", "used", "peak", "denied",
         "over", "idle_seconds", "running_seconds", "processes", "shares",
     }  # fmt: skip
-    assert (grant["name"], grant["limit"], grant["used"], grant["idle_seconds"]) == (
-        "outer",
-        1 << 30,
-        0,
-        None,
-    )
+    assert (grant["name"], grant["limit"], grant["used"]) == ("outer", 1 << 30, 0)
+    assert grant["idle_seconds"] == grant["running_seconds"] > 0
     assert set(grant["shares"][0]) == {"uuid", "index", "limit", "used", "peak", "compute", "whole"}
 
 
@@ -232,3 +227,35 @@ def test_neither_a_dumb_terminal_nor_no_color_gets_colours(tmp_path, open_termin
         terminal = open_terminal(line, {**given, **more})
         assert terminal.end() == 0
         assert (b"\x1b" in terminal.seen) == coloured
+
+
+def test_ps_says_who_waits_with_which_command_and_for_how_long_things_run(cotenant, tmp_path):
+    environ = {"COTENANT_SIMULATE": "1x16GiB"}
+    line = [sys.executable, "-m", "cotenant.cli.main"]
+    given = {**os.environ, **environ, "COTENANT_HOME": str(tmp_path / "home")}
+    hold = [
+        *line,
+        "run",
+        "--gpu-memory",
+        "16Gi",
+        "--name",
+        "idle",
+        "--",
+        "sh",
+        "-c",
+        "echo on; exec sleep 60",
+    ]
+    with subprocess.Popen(hold, env=given, stdout=subprocess.PIPE, text=True) as holder:
+        holder.stdout.readline()
+        waits = [*line, "run", "--gpu-memory", "1Gi", "--name", "later", "--", "sh", "-c", "exit 3"]
+        with subprocess.Popen(waits, env=given, stderr=subprocess.PIPE, text=True) as waiting:
+            waiting.stderr.readline()
+            heads, idle, _, line_heads, later = cotenant("ps", env=environ).stdout.splitlines()
+            shown = dict(zip(heads.split(), idle.split(), strict=False))
+            assert shown["IDLE"].endswith("s")
+            assert shown["TIME"].endswith("s")
+            assert line_heads.split() == ["LINE", "NAME", "USER", "PID", "WAITED", "COMMAND", "WHY"]
+            assert str(waiting.pid) in later
+            assert "sh -c 'exit 3'" in later
+            waiting.terminate()
+        cotenant("stop", "idle", "--timeout", "0s", env=environ)

@@ -15,6 +15,7 @@ from cotenant.core.units import (
     check_unit,
     format_apart,
     format_bytes,
+    format_exact,
     parse_bytes,
     parse_duration,
     parse_memory,
@@ -333,3 +334,15 @@ def test_any_text_is_a_duration_or_bad_input(text: str) -> None:
 def test_memory_that_means_nothing_cannot_be_made(size: int | None, percent: Fraction | None) -> None:
     with pytest.raises(BadInput, match=r"^memory: "):
         Memory(size, percent)
+
+
+@given(st.integers(1, 1 << 50))
+def test_an_exact_text_means_the_amount_it_was_made_of(amount: int) -> None:
+    assert parse_bytes(format_exact(amount), "memory") == amount
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(7 << 29, "3.5Gi"), (9 << 27, "1152Mi"), (4 << 30, "4Gi"), (1023, "1023")]
+)
+def test_an_exact_text_is_as_short_as_it_can_be(amount: int, text: str) -> None:
+    assert format_exact(amount) == text

@@ -51,10 +51,13 @@ def test_it_is_stopped_at_its_limit(machine):
 def test_it_may_only_be_watched(machine, mode, lines):
     done = machine("run", "--gpu-memory", "1Gi", "--enforce", mode, "--", sys.executable, PROGRAM, 1024, 1024)
     assert done.stdout.split() == ["ok", "ok"]
-    assert len(done.stderr.splitlines()) == lines
+    *warnings, summary = done.stderr.splitlines()
+    assert len(warnings) == lines
     if lines:
-        assert "asks for 1Gi more on GPU-" in done.stderr
-        assert "beyond the limit of 1Gi: allowed" in done.stderr
+        assert "asks for 1Gi more on GPU-" in warnings[0]
+        assert "beyond the limit of 1Gi: allowed" in warnings[0]
+    assert summary.startswith("cotenant: program: peak 2.2Gi of 1Gi, 2 let through, ")
+    assert summary.endswith("; 2.5Gi would do")
 
 
 def test_memory_over_several_cards(machine):

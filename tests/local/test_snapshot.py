@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cotenant.hardware.nvml import CardProcess
+from cotenant.local import slot_folder
 from cotenant.local.line import join
+from cotenant.local.machine import now
 from cotenant.local.snapshot import snapshot, to_json
 
 GIB = 1 << 30
@@ -32,3 +36,14 @@ def test_json_has_its_names_in_their_order(plain_machine, plain_cards, make_job)
     assert told["gpus"][0]["strangers"] == [{"pid": 999_999, "bytes": GIB, "command": "", "user": ""}]
     assert (told["gpus"][0]["grants"], told["gpus"][1]["grants"]) == (["a"], ["b"])
     assert told["gpus"][0]["free"] == 2 * GIB
+
+
+def test_a_job_that_never_used_its_gpu_is_idle_since_its_start(plain_machine, make_job):
+    """`-` would hide who holds a card for nothing."""
+    job = make_job("a", slot=plain_machine.home.slots / "a")
+    job = join(plain_machine, job, wait=True, rename=True).job
+    slot_folder.make(plain_machine, job)
+    with plain_machine.store.change() as books:
+        books.jobs["a"] = replace(job, granted=now() - 100)
+    (grant,) = snapshot(plain_machine).grants
+    assert 100 <= grant.idle_seconds == grant.running_seconds < 200

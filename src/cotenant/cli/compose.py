@@ -15,6 +15,7 @@ from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Nvml
 from cotenant.local import home
 from cotenant.local.machine import PATIENCE, Machine
+from cotenant.local.settings import load_caps
 from cotenant.local.store import LedgerStore
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,6 +68,7 @@ def machine_of(simulate: str | None) -> Machine:
         shim=Shim(libraries.shim()),
         context_bytes=parse_bytes(context, "COTENANT_CONTEXT_MEMORY"),
         patience=waits,
+        caps=load_caps(),
     )
 
 
@@ -92,5 +94,6 @@ def _simulated(spec: str, base: Path, patience: float) -> Machine:
         shim=Shim(libraries.shim()),
         context_bytes=standin.context_bytes(place.standin),
         patience=patience,
+        caps=load_caps(),
         card_environment={**cards, "COTENANT_SIMULATE": spec},
     )

@@ -22,6 +22,7 @@ COMMANDS = {
     "ps": "list commands that run or wait",
     "stop": "terminate a command that runs or waits",
     "resize": "change the GPU memory of a running command",
+    "history": "list commands that have ended, with their peak",
     "top": "watch GPUs and grants live",
     "doctor": "find and repair what is wrong",
     "demo": "show GPU sharing on simulated GPUs",

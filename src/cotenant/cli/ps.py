@@ -21,6 +21,7 @@ GRANTS = (
     Column("USED"),
     Column("PEAK", rank=6),
     Column("DENIED", rank=3),
+    Column("TIME", rank=8),
     Column("IDLE", rank=5),
     Column("ENFORCER", rank=4),
     Column("COMMAND", rank=1, least=12),
@@ -28,8 +29,10 @@ GRANTS = (
 LINE = (
     Column("LINE"),
     Column("NAME", least=8),
-    Column("USER", rank=1, least=6),
-    Column("WAITED", rank=2),
+    Column("USER", rank=2, least=6),
+    Column("PID", rank=4),
+    Column("WAITED", rank=3),
+    Column("COMMAND", rank=1, least=12),
     Column("WHY", least=20, wraps=True),
 )
 
@@ -45,9 +48,10 @@ def command(ctx: click.Context, output: str) -> None:
     cotenant ps
     cotenant ps -o json
 
-    DENIED counts allocations that were refused. IDLE is the time since the last kernel launch or
-    allocation. ENFORCER is what is in force: `shim` (allocations beyond the limit fail) or `watch` (use is
-    measured, not limited). A narrow terminal has no room for every column: `cotenant ps | cat` shows all.
+    DENIED counts allocations that were refused. TIME is how long it has had its grant. IDLE is the time
+    since the last kernel launch or allocation, or since its start if there was none. ENFORCER is what is in
+    force: `shim` (allocations beyond the limit fail) or `watch` (use is measured, not limited). A narrow
+    terminal has no room for every column: `cotenant ps | cat` shows all.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     machine = machine_of(ctx.obj)
     view = snapshot(machine)
@@ -80,6 +84,7 @@ def _grant(grant: GrantView) -> tuple[Cell | str, ...]:
         Cell(format_bytes(grant.used), "red" if grant.used > grant.limit else None),
         format_bytes(grant.peak),
         str(grant.denied) + (f" (+{grant.over} let through)" if grant.over else ""),
+        table.duration(grant.running_seconds),
         table.duration(grant.idle_seconds),
         held,
         table.command_line(grant.command),
@@ -90,4 +95,12 @@ def waiting_row(waiting: WaitingView) -> tuple[str, ...]:
     why = waiting.reason
     if waiting.held:
         why += f"; {len(waiting.held)} GPU{'s are' if len(waiting.held) > 1 else ' is'} held for it"
-    return (ordinal(waiting.place), waiting.name, waiting.user, table.duration(waiting.waited_seconds), why)
+    return (
+        ordinal(waiting.place),
+        waiting.name,
+        waiting.user,
+        str(waiting.pid),
+        table.duration(waiting.waited_seconds),
+        table.command_line(waiting.command),
+        why,
+    )

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import Any
 
 import click
 
+from cotenant.cli import table
 from cotenant.cli.completing import gpus, programs
 from cotenant.cli.compose import machine_of, simulate_option
 from cotenant.core.demand import PLACEMENTS, Demand
 from cotenant.core.errors import BadInput
 from cotenant.core.mode import DEFAULT_MODE, MODES
-from cotenant.core.units import check_unit, parse_duration, parse_memory
+from cotenant.core.units import check_unit, format_bytes, format_exact, parse_duration, parse_memory
 from cotenant.local import containers
+from cotenant.local.ended import EndedJob
+from cotenant.local.machine import Machine
 from cotenant.local.run import Interrupted, RunRequest, run
 
 
@@ -48,7 +52,21 @@ from cotenant.local.run import Interrupted, RunRequest, run
 )
 @click.option("--name", metavar="NAME", help="A name for ps, stop and resize; by default the command's.")
 @click.option("--no-wait", is_flag=True, help="Without room, exit 75 instead of waiting.")
+@click.option(
+    "--priority",
+    type=click.IntRange(-1000, 1000),
+    default=0,
+    metavar="N",
+    help="Among your own waiting commands: the higher is first. Users take turns.  [default: 0]",
+)
 @click.option("--wait-timeout", metavar="10m", help="Wait for room at most this long, then exit 75.")
+@click.option("-q", "--quiet", is_flag=True, help="Print no messages but errors, and no summary at the end.")
+@click.option(
+    "--print",
+    "print_",
+    is_flag=True,
+    help="Print the command instead, with what is added for docker, podman and nerdctl.",
+)
 @simulate_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, shell_complete=programs)
 @click.pass_context
@@ -65,6 +83,7 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     cotenant run --gpu-memory 50% --gpu-model A100,H100 -- ./serve
     cotenant run --whole 1 --wait-timeout 10m -- python train.py
     cotenant run --gpu-memory 4Gi --enforce observe -- python train.py     first see what it needs
+    cotenant run --gpu-memory 4Gi -- docker run --rm -it IMAGE             podman and nerdctl too
 
     \b
     --gpu 1      which GPU may be used; how much of it, the other options say
@@ -73,7 +92,9 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
 
     The memory includes all that the command's processes hold on the GPU, CUDA contexts too. A context
     counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). Smaller demands may overtake a waiting one for
-    COTENANT_PATIENCE (60s unless set); then GPUs are held for it.
+    COTENANT_PATIENCE (60s unless set); then GPUs are held for it. Users take turns in line.
+
+    At the end a line on stderr says what it held and what would do; `cotenant history` keeps it.
 
     Inside a grant (in a command that `cotenant run` has started) it uses that grant: nothing more is
     charged, and all commands in it share its limit. To ask for more than the grant has is refused.
@@ -90,10 +111,9 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     if timeout is not None and options["no_wait"]:
         raise BadInput("--no-wait and --wait-timeout exclude each other")
     machine = machine_of(ctx.obj)
-    simulate = ["--simulate", ctx.obj] if ctx.obj else []
-    containers.refuse(
-        command, [*simulate, *_spelled(options)], machine.shim.library, machine.card_environment
-    )
+    if options["print_"]:
+        click.echo(_printed(command, options, ctx.obj, machine))
+        return 0
     request = RunRequest(
         command=command,
         demand=demand,
@@ -102,16 +122,46 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
         name=options["name"],
         wait=not options["no_wait"],
         timeout=None if timeout is None else parse_duration(timeout, "--wait-timeout"),
+        priority=options["priority"],
     )
+    tell = _ignore if options["quiet"] else _tell
     try:
-        return run(machine, request, os.environ, _tell)
+        ran = run(machine, request, os.environ, tell)
     except Interrupted as stopped:
-        _tell(str(stopped))
+        tell(str(stopped))
         return 128 + stopped.number
+    if ran.ended is not None and (line := summary(ran.ended)):
+        tell(line)
+    return ran.code
 
 
 def _tell(line: str) -> None:
     click.echo(f"cotenant: {line}", err=True)
+
+
+def _ignore(_line: str) -> None:
+    pass
+
+
+def summary(ended: EndedJob) -> str | None:
+    """Says what a job held, as in `train: peak 3.1Gi of 4Gi, 2 refused, 41m00s; 3.5Gi would do`; None for one
+    that never used its GPU.
+    """
+    peak, limit, wants = ended.peak, ended.limit, ended.would_do
+    if not peak and not ended.denied:
+        return None
+    parts = [f"peak {format_bytes(peak or 0)} of {format_bytes(limit)}{' whole' if ended.whole else ''}"]
+    if ended.denied:
+        parts.append(f"{ended.denied} refused")
+    if ended.over:
+        parts.append(f"{ended.over} let through")
+    parts.append(table.duration(ended.seconds))
+    advice = ""
+    if ended.denied and (ended.code or wants is None or wants >= limit):
+        advice = "; to see what it needs: --enforce observe"
+    elif wants is not None and (wants < limit or ended.over):
+        advice = f"; {format_exact(wants)} would do"
+    return f"{ended.name}: {', '.join(parts)}{advice}"
 
 
 def _demand(options: dict[str, Any]) -> Demand:
@@ -144,12 +194,24 @@ def _words(text: str | None, option: str) -> tuple[str, ...]:
     return words
 
 
+def _printed(
+    command: tuple[str, ...], options: dict[str, Any], simulate: str | None, machine: Machine
+) -> str:
+    container = containers.find(command)
+    typed = [*(["--simulate", simulate] if simulate else []), *_spelled(options)]
+    if container is None:
+        return shlex.join(["cotenant", "run", *typed, "--", *command])
+    return containers.as_script(container, typed, machine.shim.library, simulated=bool(simulate))
+
+
 def _spelled(options: dict[str, Any]) -> list[str]:
     """Renders the options of this call as arguments, for messages that suggest a command line."""
     typed: list[str] = []
     for name, value in options.items():
+        if name == "print_":
+            continue
         option = "--gpu" if name == "uuids" else f"--{name.replace('_', '-')}"
-        if (name, value) in (("placement", PLACEMENTS[0]), ("enforce", DEFAULT_MODE)):
+        if (name, value) in (("placement", PLACEMENTS[0]), ("enforce", DEFAULT_MODE), ("priority", 0)):
             continue
         for each in value if isinstance(value, tuple) else (value,):
             if each is True:

@@ -149,6 +149,18 @@ class NoRoomNow(Refusal):
         return f" ({_names(self.sick)} {'is' if len(self.sick) == 1 else 'are'} sick)"
 
 
+@dataclass(frozen=True)
+class OverCap(Refusal):
+    """There is room, but its owner has as much as one owner may have."""
+
+    never = False
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def waiting(refusal: Refusal, place: int) -> str:
     """Formats the message to a person who waits."""
     return f"{refusal}: waiting, {ordinal(place)} in line"

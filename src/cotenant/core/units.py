@@ -132,6 +132,15 @@ def format_bytes(amount: int, digits: int = 1) -> str:
     return str(amount)
 
 
+def format_exact(amount: int) -> str:
+    """Formats bytes so that the text means the same amount when it is typed in: `3.5Gi`, `1152Mi`."""
+    for unit, size in reversed(BINARY.items()):
+        tenths, rest = divmod(amount * 10, size)
+        if amount >= size and rest == 0:
+            return f"{tenths // 10}{unit}" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}{unit}"
+    return str(amount)
+
+
 def format_apart(one: int, other: int) -> tuple[str, str]:
     """Formats two amounts with enough digits to tell them apart (`4Gi asked, 4Gi free` is no help)."""
     for digits in range(1, 5):

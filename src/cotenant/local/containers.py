@@ -1,15 +1,16 @@
-"""Refuses `docker run` and the like as the command: a daemon starts the container, outside the grant.
+"""Gives the grant to a container that `docker run`, `podman run` or `nerdctl run` starts.
 
-The message has the command that works instead: a shell inside the grant, which passes the grant's GPU, slot
-and shim on to the container.
+A container does not inherit the environment and the files of the command that asks for it, and docker's and
+nerdctl's are started by a daemon. So GPU, slot and shim are given to it by options, which are inserted here.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from cotenant.core.errors import BadInput
 from cotenant.hardware.enforcers.shim import (
@@ -46,58 +47,157 @@ _SUDO_WITH_VALUE = frozenset(
 )
 # fmt: on
 _WRAPPERS = ("sudo", "doas", "env", "nice", "ionice", "nohup", "time", "exec", "command", "setsid", "stdbuf")
+# fmt: off
+_SWITCHES = frozenset(
+    {
+        "--detach", "--disable-content-trust", "--env-host", "--help", "--http-proxy", "--init",
+        "--interactive", "--no-healthcheck", "--no-hostname", "--no-hosts", "--oom-kill-disable",
+        "--passwd", "--privileged", "--publish-all", "--quiet", "--read-only", "--read-only-tmpfs",
+        "--replace", "--rm", "--rmi", "--rootfs", "--sig-proxy", "--tls-verify", "--tty",
+        "--unsetenv-all", "--use-api-socket",
+    }
+)
+"""Options of `run` without a value; all others take the next word."""
+# fmt: on
+_LETTERS = frozenset("ditPq")
 
 
-def refuse(command: Sequence[str], options: Sequence[str], shim: Path, cards: Mapping[str, str]) -> None:
-    """Raises BadInput if the command starts a container.
+class ContainerStart(NamedTuple):
+    """A command that starts a container."""
 
-    `options` are those of this `cotenant run`, to show them again; `cards` is what simulated GPUs need.
-    """
+    engine: str
+    """`docker`, `podman` or `nerdctl`."""
+    command: tuple[str, ...]
+    starter: int
+    """The position of `run` in the command: options follow it."""
+
+
+class Inserted(NamedTuple):
+    """What the options refer to."""
+
+    slot: str
+    uuids: tuple[str, ...]
+    shim: Path
+    standin: str | None
+    """The file of the simulated GPUs; None for real ones."""
+
+
+def find(command: Sequence[str]) -> ContainerStart | None:
+    """Recognises a command that starts a container, and raises BadInput if its grant could not hold."""
     at = _engine_at(command)
-    if at is None:
-        return
-    end = _starter_at(command, at + 1)
-    if end is None:
-        return
+    end = None if at is None else _starter_at(command, at + 1)
+    if at is None or end is None:
+        return None
     engine = os.path.basename(command[at])
-    flags = [
-        *(_simulated_flags(shim) if cards else [_cards_flag(engine)]),
-        f'-v "${SLOT_VARIABLE}:{SLOT_IN_CONTAINER}"',
-        f"-v {shlex.quote(str(shim))}:{SHIM}:ro",
-        f"-e {PRELOAD_VARIABLE}={SHIM}",
-    ]
-    script = " ".join(["exec", shlex.join(command[: end + 1]), *flags, shlex.join(command[end + 1 :])])
-    if any(os.path.basename(word) in ("sudo", "doas") for word in command[:at]):
-        note = "\nsudo drops the environment: here the shell fills in the values before sudo runs."
+    if command[end] == "create":
+        raise BadInput(
+            f"`{engine} create` starts nothing, and a grant lasts only while its command runs: "
+            f"take `{engine} run`"
+        )
+    for option, value in _options(command[end + 1 :]):
+        _check(engine, option, value)
+    return ContainerStart(engine, tuple(command), end)
+
+
+def with_grant(start: ContainerStart, grant: Inserted) -> tuple[str, ...]:
+    """Returns the command with the options that give the container its GPUs, its slot and the shim."""
+    after = start.starter + 1
+    return (*start.command[:after], *_flags(start.engine, grant), *start.command[after:])
+
+
+def as_script(start: ContainerStart, options: Sequence[str], shim: Path, *, simulated: bool) -> str:
+    """Renders the same as a command line for a shell, which fills in the grant: for people who want to see or
+    change it. `options` are those of this `cotenant run`.
+    """
+    marks = Inserted("\0SLOT", ("\0GPUS",), shim, "\0STANDIN" if simulated else None)
+    after = start.starter + 1
+    flags = " ".join(_for_shell(flag) for flag in _flags(start.engine, marks))
+    if start.engine == "podman" and not simulated:
+        each = '$(printf -- "--device nvidia.com/gpu=%s " $(echo "$CUDA_VISIBLE_DEVICES" | tr , " "))'
+        flags = flags.replace('--device "nvidia.com/gpu=$CUDA_VISIBLE_DEVICES"', each)
+    script = f"exec {shlex.join(start.command[:after])} {flags} {shlex.join(start.command[after:])}"
+    return f"{shlex.join(['cotenant', 'run', *options])} -- sh -c {shlex.quote(script)}"
+
+
+def _flags(engine: str, grant: Inserted) -> list[str]:
+    flags = []
+    if grant.standin is not None:  # there is no GPU to pass on, but the stand-in driver and its file
+        driver = str(grant.shim.parent / "standin")
+        flags += ["-e", f"CUDA_VISIBLE_DEVICES={','.join(grant.uuids)}"]
+        flags += ["-e", f"COTENANT_STANDIN={grant.standin}", "-v", f"{grant.standin}:{grant.standin}"]
+        flags += ["-e", f"LD_LIBRARY_PATH={driver}", "-v", f"{driver}:{driver}:ro"]
+    elif engine == "podman":
+        flags += [word for uuid in grant.uuids for word in ("--device", f"nvidia.com/gpu={uuid}")]
     else:
-        note = ""
-    raise BadInput(
-        f"`{engine} {command[end]}` lets a daemon start the container, outside this grant: "
-        "no limit would hold. "
-        f"Add these flags to it, and let a shell inside the grant fill them in:\n\n"
-        f"  {shlex.join(['cotenant', 'run', *options])} -- sh -c {shlex.quote(script)}\n\n"
-        "The image must use glibc (Alpine does not). Keep it in the foreground (no -d): the grant lasts as "
-        f"long as `{engine} {command[end]}` does, and longer only while a process in the container uses the "
-        f"card.{note}"
-    )
-
-
-def _cards_flag(engine: str) -> str:
-    if engine == "podman":
-        return '$(printf -- "--device nvidia.com/gpu=%s " $(echo "$CUDA_VISIBLE_DEVICES" | tr , " "))'
-    return '--gpus "\\"device=$CUDA_VISIBLE_DEVICES\\""'
-
-
-def _simulated_flags(shim: Path) -> list[str]:
-    """Lists the options that pass on the stand-in driver and its shared file: there is no GPU to pass on."""
-    driver = shlex.quote(str(shim.parent / "standin"))
+        flags += ["--gpus", f'"device={",".join(grant.uuids)}"']  # a CSV field: the quotes keep it together
+    # Only `usage` is writable: root in the container cannot raise its limit.
     return [
-        '-e "CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"',
-        '-e "COTENANT_STANDIN=$COTENANT_STANDIN"',
-        '-v "$COTENANT_STANDIN:$COTENANT_STANDIN"',
-        f"-e LD_LIBRARY_PATH={driver}",
-        f"-v {driver}:{driver}:ro",
+        *flags,
+        *("-v", f"{grant.slot}:{SLOT_IN_CONTAINER}:ro"),
+        *("-v", f"{grant.slot}/usage:{SLOT_IN_CONTAINER}/usage"),
+        *("-v", f"{grant.shim}:{SHIM}:ro"),
+        *("-e", f"{PRELOAD_VARIABLE}={SHIM}"),
     ]
+
+
+def _for_shell(flag: str) -> str:
+    """Quotes an option for a shell; what stands for the grant becomes the variable that has it."""
+    variables = {
+        "\0SLOT": f"${SLOT_VARIABLE}",
+        "\0GPUS": "$CUDA_VISIBLE_DEVICES",
+        "\0STANDIN": "$COTENANT_STANDIN",
+    }
+    if not any(mark in flag for mark in variables):
+        return shlex.quote(flag)
+    text = "".join(f"\\{sign}" if sign in '"\\$`' else sign for sign in flag)
+    for mark, variable in variables.items():
+        text = text.replace(mark, variable)
+    return f'"{text}"'
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Lists the options of `run` with their values, up to the image; a switch has the value of its `=`."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        word = words[at]
+        at += 1
+        if word == "--":
+            return
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            if not equals and name not in _SWITCHES:
+                value, at = (words[at] if at < len(words) else ""), at + 1
+            yield name, value
+            continue
+        for place, letter in enumerate(word[1:], start=1):
+            if letter in _LETTERS:
+                yield f"-{letter}", ""
+                continue
+            value = word[place + 1 :].removeprefix("=")
+            if not value:
+                value, at = (words[at] if at < len(words) else ""), at + 1
+            yield f"-{letter}", value
+            break
+
+
+def _check(engine: str, option: str, value: str) -> None:
+    """Refuses an option with which the grant would not hold."""
+    if option in ("-d", "--detach") and value.lower() not in ("false", "0", "f"):
+        raise BadInput(
+            f"{option}: the grant lasts while `{engine} run` does: leave it out, and send the whole "
+            "`cotenant run` to the background instead, with & or nohup"
+        )
+    variable = value.partition("=")[0] if option in ("-e", "--env") else ""
+    names_gpus = option == "--gpus" or (option == "--device" and "nvidia" in value)
+    if names_gpus or variable == "NVIDIA_VISIBLE_DEVICES":
+        raise BadInput(
+            f"{option} {value}: the grant decides which GPUs the container sees: leave it out; to choose a "
+            "GPU, write `cotenant run --gpu ...` or --gpu-model"
+        )
+    if variable == PRELOAD_VARIABLE:
+        raise BadInput(
+            f"{option} {value}: the shim is preloaded there, without it no limit holds: leave it out"
+        )
 
 
 def _engine_at(command: Sequence[str]) -> int | None:

@@ -36,6 +36,17 @@ class Job:
     held: tuple[str, ...] = ()
     """GPUs held for it while it waits."""
     granted: float | None = None
+    priority: int = 0
+    """Among the waiting jobs of its user."""
+    started: bool = False
+    """Whether its process is the command, which was started or is about to be."""
+    code: int | None = None
+    """The command's exit code, once its runner has seen it end."""
+
+    @property
+    def owner(self) -> str:
+        """Whose turn it takes in line."""
+        return self.user
 
     @property
     def grant(self) -> Grant:
@@ -43,7 +54,7 @@ class Job:
 
     @property
     def waiting(self) -> Waiting:
-        return Waiting(self.id, self.demand, 0, self.since, self.held)
+        return Waiting(self.id, self.demand, self.priority, self.since, self.held, self.owner)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -61,6 +72,9 @@ class Job:
             "shares": [share.to_json() for share in self.shares],
             "held": list(self.held),
             "granted": self.granted,
+            "priority": self.priority,
+            "started": self.started,
+            "code": self.code,
         }
 
     @classmethod
@@ -80,4 +94,7 @@ class Job:
             shares=tuple(Share.from_json(share) for share in data["shares"]),
             held=tuple(data["held"]),
             granted=data["granted"],
+            priority=data.get("priority", 0),
+            started=data.get("started", False),
+            code=data.get("code"),
         )

@@ -7,27 +7,28 @@ moment there is room, without polling.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from cotenant.core.errors import BadInput
+from cotenant.core.errors import BadInput, LedgerUnusable, NoRoom
 from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Ledger
-from cotenant.core.line import Served, order, serve
+from cotenant.core.line import Fairness, Served, order, serve
 from cotenant.core.placement import impossible, typical_of, why_not
 from cotenant.core.refusal import Refusal
 from cotenant.hardware import slots
 from cotenant.hardware.accounting import NOISE, GpuAccount
 from cotenant.hardware.nvml import CardReading, NoDriver, with_known
-from cotenant.local import reap, slot_folder
+from cotenant.local import processes, reap, slot_folder
 from cotenant.local.account import account, unlimited
+from cotenant.local.ended import EndedJob
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
 from cotenant.local.names import unique
-from cotenant.local.processes import ancestors
 from cotenant.local.store import Books
 
 
@@ -103,10 +104,20 @@ def join(machine: Machine, job: Job, *, wait: bool, rename: bool) -> Joined:
         never = impossible(sight.ledger(books.granted), job.demand)
         if never is not None:
             raise BadInput(str(never))
+        capped = machine.caps.never(job.owner, job.demand, (reading.gpu for reading in sight.readings))
+        if capped is not None:
+            raise BadInput(f"gpu-memory: {capped}: ask for less, or ask root, who sets the cap")
         admitted, joined = _serve(machine, books, job.id, sight)
-        if not joined.job.shares and not wait:
+        waiting = sum(other.owner == job.owner for other in books.waiting)
+        full = not joined.job.shares and wait and machine.caps.full_line(job.owner, waiting)
+        if not joined.job.shares and (full or not wait):
             del books.jobs[job.id]
     _afterwards([other for other in admitted if other.id != job.id], ended)
+    if full:
+        raise NoRoom(
+            f"{joined.refusal}: not waiting, since {job.owner} has {waiting - 1} in line already, "
+            "the most that one user may have"
+        )
     return joined
 
 
@@ -143,10 +154,53 @@ def record(machine: Machine, job: Job) -> None:
         books.jobs[job.id] = job
 
 
-def places(jobs: list[Job]) -> dict[str, int]:
+def finish(machine: Machine, id: str, code: int) -> EndedJob | None:
+    """Records the exit code of a command that has ended, releases its grant and serves the line. Returns what
+    is left to say of the job; None while another process still uses its slot.
+    """
+    with machine.store.change() as books:
+        job = books.jobs.get(id)
+        if job is not None:
+            books.jobs[id] = replace(job, code=code)
+        ended = reap.reap(books, machine)
+        admitted = _grant_if_seen(machine, books)
+        last = books.ended(id)
+        if last is not None:  # another `cotenant` may have seen its end first, without the code
+            last = replace(last, code=code)
+            books.keep_ended(last)
+    _afterwards(admitted, ended)
+    return last
+
+
+def ended_jobs(machine: Machine) -> list[EndedJob]:
+    """Lists the jobs that have ended, the last first, also those whose end nobody has seen yet."""
+    if any(not reap.is_alive(job) for job in machine.store.jobs()):
+        with contextlib.suppress(LedgerUnusable):
+            release_ended(machine)
+    return machine.store.ended()
+
+
+def places(jobs: list[Job], turns: Mapping[str, int]) -> dict[str, int]:
     """The place in line of each waiting job, by id."""
-    line = order(job.waiting for job in jobs if not job.shares)
-    return {waiting.id: place for place, waiting in enumerate(line, start=1)}
+    line = order((job for job in jobs if not job.shares), turns)
+    return {job.id: place for place, job in enumerate(line, start=1)}
+
+
+def why_waits(
+    machine: Machine, job: Job, jobs: Iterable[Job], ledger: Ledger, held: Mapping[str, str] | None = None
+) -> Refusal | None:
+    """Returns why a job waits: no room, or its user has all that one user may have. None if it could start.
+    `held` maps a GPU that is held for another job to that job's name; by default as the jobs say.
+    """
+    known = list(jobs)
+    if held is None:
+        held = {uuid: other.name for other in known for uuid in other.held if other.id != job.id}
+    fair = _fairness(machine, known, {})
+    return why_not(ledger, job.demand, held) or fair.refuse(job.waiting, fair.holding(ledger), ledger)
+
+
+def _fairness(machine: Machine, jobs: Iterable[Job], turns: Mapping[str, int]) -> Fairness:
+    return Fairness(turns, {job.id: job.owner for job in jobs if job.shares}, machine.caps)
 
 
 def _grant(machine: Machine, books: Books, sight: GpuReadings | None = None) -> tuple[list[Job], Served]:
@@ -155,12 +209,15 @@ def _grant(machine: Machine, books: Books, sight: GpuReadings | None = None) -> 
         sight = read_gpus(machine, list(books.jobs.values()), books.cards())
     books.know_cards({reading.gpu.uuid: replace(reading.gpu, healthy=True) for reading in sight.readings})
     line, time = [job.waiting for job in books.waiting], now()
-    served = serve(sight.ledger(books.granted), line, time, machine.patience, typical_of(books.history()))
+    fair = _fairness(machine, books.granted, books.turns())
+    served = serve(
+        sight.ledger(books.granted), line, time, machine.patience, typical_of(books.history()), fair
+    )
     admitted = []
     for grant in served.admitted:
         job = replace(books.jobs[grant.id], shares=grant.shares, held=(), granted=time)
         books.jobs[grant.id] = job
-        books.remember(job.demand)
+        books.remember(job.demand, job.owner if job.id in served.turns else None)
         admitted.append(job)
     for job in books.waiting:
         held = served.held.get(job.id, ())
@@ -187,8 +244,8 @@ def _serve(
     job, refusal, place = books.jobs[asking], None, 0
     if not job.shares:
         names = {uuid: books.jobs[id].name for uuid, id in served.held_for(asking).items()}
-        refusal = why_not(served.ledger, job.demand, names)
-        place = places(list(books.jobs.values()))[asking]
+        refusal = why_waits(machine, job, books.jobs.values(), served.ledger, names)
+        place = places(list(books.jobs.values()), books.turns())[asking]
     return admitted, Joined(job, refusal, place)
 
 
@@ -202,15 +259,24 @@ def _read_gpus(machine: Machine, granted: list[Job], known: Mapping[str, GPU]) -
     in_use = {share.uuid for job in granted for share in job.shares}
     readings = with_known(machine.cards.read(), known, in_use)
     by_pid = {job.process.pid: job.id for job in granted if job.process.alive()}
-    by_entry = {entry.pid: id for id, usage in usages.items() for entry in usage.processes}
+    by_entry: dict[int, list[str]] = {}
+    for id, usage in usages.items():
+        for entry in usage.processes:
+            by_entry.setdefault(entry.pid, []).append(id)
+    slot_of = {job.id: job.slot for job in granted}
+    own_pid = functools.cache(processes.own_pid)
 
     @functools.cache  # each process is asked for more than once, and /proc is slow
     def job_of(pid: int) -> str | None:
-        above = next((by_pid[above] for above in ancestors(pid) if above in by_pid), None)
-        return above or by_entry.get(pid)
+        above = next((by_pid[above] for above in processes.ancestors(pid) if above in by_pid), None)
+        if above is not None:
+            return above
+        named = by_entry.get(own_pid(pid), [])  # in two containers the same PID may be in use
+        maps = (id for id in named if processes.maps(pid, str(slot_of[id] / "usage")))
+        return named[0] if len(named) == 1 else next(maps, None)
 
-    accounts = {reading.gpu.uuid: account(reading, granted, usages, job_of) for reading in readings}
-    without_shim = {reading.gpu.uuid: unlimited(reading, usages, job_of) for reading in readings}
+    accounts = {reading.gpu.uuid: account(reading, granted, usages, job_of, own_pid) for reading in readings}
+    without_shim = {reading.gpu.uuid: unlimited(reading, usages, job_of, own_pid) for reading in readings}
     return GpuReadings(readings, accounts, usages, without_shim)
 
 

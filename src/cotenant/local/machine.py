@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cotenant.core.caps import NO_CAPS, Caps
 from cotenant.hardware.enforcers.shim import Shim
 from cotenant.hardware.nvml import Readings
 from cotenant.local.home import Home
@@ -34,6 +35,8 @@ class Machine:
     """What one CUDA context is charged on each GPU."""
     patience: float = PATIENCE
     """Seconds for which a demand may be passed by smaller ones; then GPUs are held for it."""
+    caps: Caps = NO_CAPS
+    """The most that each user may have."""
     card_environment: Mapping[str, str] = field(default_factory=dict)
     """What a command needs to find simulated GPUs; empty for real ones."""
 

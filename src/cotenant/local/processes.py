@@ -90,13 +90,34 @@ def descendants(pid: int) -> list[int]:
     return below
 
 
-def maps_file(pid: int, path: str) -> bool:
-    """Whether the process has the file mapped, by /proc: what it writes about itself could be forged."""
+def mapping(path: str) -> list[int]:
+    """Lists the processes that have the file mapped."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and maps(int(name), path)]
+
+
+def maps(pid: int, path: str) -> bool:
+    """Whether the process has the file mapped, by /proc: what it writes about itself could be forged. By
+    inode, since a container sees the file under another path. False for a process of another user.
+    """
     try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as maps:
-            return any(line.rstrip("\n").endswith(path) for line in maps)
+        file = os.stat(path)
+        mark = f" {os.major(file.st_dev):02x}:{os.minor(file.st_dev):02x} {file.st_ino} ".encode()
+        with open(f"/proc/{pid}/maps", "rb") as lines:
+            return any(mark in line for line in lines)
     except OSError:
         return False
+
+
+def own_pid(pid: int) -> int:
+    """Returns the PID by which the process knows itself: another one if it is in a container."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            for line in status:
+                if line.startswith(b"NSpid:"):
+                    return int(line.split()[-1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return pid
 
 
 @functools.cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -19,7 +20,19 @@ from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.core.units import format_bytes
 from cotenant.hardware import slots
 from cotenant.hardware.enforcers.shim import Shim, without_slot
-from cotenant.local import environment, line, names, nested, processes, program, slot_folder, start, supervise
+from cotenant.local import (
+    containers,
+    environment,
+    line,
+    names,
+    nested,
+    processes,
+    program,
+    slot_folder,
+    start,
+    supervise,
+)
+from cotenant.local.ended import EndedJob, end_of
 from cotenant.local.environment import VISIBLE
 from cotenant.local.job import Job
 from cotenant.local.machine import Machine, now
@@ -38,6 +51,15 @@ class RunRequest(NamedTuple):
     wait: bool = True
     timeout: float | None = None
     """Seconds to wait for room at most; None: without end."""
+    priority: int = 0
+    """Among the waiting commands of the same user; the higher is first."""
+
+
+class Ran(NamedTuple):
+    code: int
+    """The command's exit code, as a shell reports it."""
+    ended: EndedJob | None
+    """What is left to say of the job; None while another process of it still uses its slot."""
 
 
 class Interrupted(BaseException):
@@ -52,16 +74,20 @@ class Interrupted(BaseException):
 
 def run(
     machine: Machine, request: RunRequest, environ: Mapping[str, str], tell: Callable[[str], None]
-) -> int:
-    """Runs the command and returns its exit code. `tell` prints messages for a person."""
+) -> Ran:
+    """Runs the command until it ends. `tell` prints messages for a person."""
     given, environ = environ, without_slot(environ)
     found = program.find(request.command[0], environ)
+    container = containers.find(request.command)
+    if container is not None:  # the shim is loaded in the container, not in the engine
+        found = found._replace(obstacle=None, preload=False)
+        tell(f"GPU, slot and shim are added to `{container.engine} run` (--print shows how)")
     outer = nested.enclosing(machine, given)
     if outer is not None:
         _run_inside(machine, outer, request, found, environ, tell)
     shim = Shim(machine.shim.library, preload=found.preload)
     compute = _compute_enforcer(machine, request.demand, environ)
-    job = _job(machine, request, found, compute, environ)
+    job = _job(machine, request, found, compute)
     _warn(machine, job, found, tell)
     with _interruptible():
         try:
@@ -85,10 +111,10 @@ def run(
     os.close(held)  # from here on only the command holds it
     code = supervise.supervise(gated.pid)
     try:
-        line.release_ended(machine)
+        return Ran(code, line.finish(machine, job.id, code))
     except CotenantError as error:
         tell(f"{error}. The command has ended; its room is free when the next command looks")
-    return code
+        return Ran(code, replace(end_of(job, now(), time.time()), code=code))
 
 
 def _run_inside(
@@ -107,7 +133,18 @@ def _run_inside(
     own = environment.for_command(environ, replace(outer, shares=shares), (shim,), machine.card_environment)
     if shares == outer.shares and VISIBLE in environ:
         own[VISIBLE] = environ[VISIBLE]  # the outer command may have chosen some of its GPUs
-    start.replace_process(found.path, request.command, own)
+    start.replace_process(found.path, _words(machine, request, replace(outer, shares=shares)), own)
+
+
+def _words(machine: Machine, request: RunRequest, job: Job) -> tuple[str, ...]:
+    """Returns the command, with what its container needs if it starts one."""
+    container = containers.find(request.command)
+    if container is None:
+        return request.command
+    uuids = tuple(share.uuid for share in job.shares)
+    standin = machine.card_environment.get("COTENANT_STANDIN")
+    grant = containers.Inserted(str(job.slot), uuids, machine.shim.library, standin)
+    return containers.with_grant(container, grant)
 
 
 def _compute_enforcer(machine: Machine, demand: Demand, environ: Mapping[str, str]) -> Enforcer | None:
@@ -125,7 +162,6 @@ def _job(
     request: RunRequest,
     found: program.Program,
     compute: Enforcer | None,
-    environ: Mapping[str, str],
 ) -> Job:
     id = os.urandom(6).hex()
     demand = request.demand
@@ -133,7 +169,7 @@ def _job(
     return Job(
         id=id,
         name=names.check(request.name) if request.name is not None else names.from_command(request.command),
-        user=_user(environ),
+        user=_user(),
         command=request.command,
         demand=demand,
         mode=request.mode,
@@ -142,6 +178,7 @@ def _job(
         process=processes.identify(os.getpid()),
         since=now(),
         slot=machine.home.slots / id,
+        priority=request.priority,
     )
 
 
@@ -189,9 +226,10 @@ def _prepare(
     held = slots.hold(job.slot)
     try:
         own = environment.for_command(environ, job, enforcers, machine.card_environment)
-        gated = start.start_gated(found.path, request.command, own, before, held)
+        words = _words(machine, request, job)
+        gated = start.start_gated(found.path, words, own, before, held)
         try:
-            job = replace(job, process=processes.identify(gated.pid))
+            job = replace(job, process=processes.identify(gated.pid), started=True)
             slot_folder.write_record(job)
             line.record(machine, job)
         except BaseException:
@@ -228,10 +266,11 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _user(environ: Mapping[str, str]) -> str:
+def _user() -> str:
+    """Names the user by the UID, never by the environment: users take turns by this name."""
     import pwd
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return environ.get("USER") or str(os.getuid())
+        return str(os.getuid())

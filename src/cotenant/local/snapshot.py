@@ -13,7 +13,6 @@ from typing import Any
 
 from cotenant.core.errors import LedgerUnusable
 from cotenant.core.ledger import Ledger
-from cotenant.core.placement import why_not
 from cotenant.local import line, reap, slot_folder
 from cotenant.local.job import Job
 from cotenant.local.line import GpuReadings
@@ -36,8 +35,9 @@ def snapshot(machine: Machine) -> View:
     gpus = tuple(_gpu(uuid, sight, shares) for uuid in sight.accounts)
     node = NodeView(os.uname().nodename, gpus, simulated=machine.home.simulated)
     ledger = sight.ledger(jobs)
-    places = line.places(jobs).items()
-    return View((node,), grants, tuple(_waiting(waiting[id], place, jobs, ledger) for id, place in places))
+    places = line.places(jobs, machine.store.turns()).items()
+    in_line = tuple(_waiting(machine, waiting[id], place, jobs, ledger) for id, place in places)
+    return View((node,), grants, in_line)
 
 
 def to_json(machine: Machine, view: View) -> dict[str, Any]:
@@ -143,7 +143,11 @@ def _grant(job: Job, sight: GpuReadings) -> GrantView:
                 peak=max(used, usage.peak[at] if usage else 0),
             )
         )
-    active = usage.last_active if usage else 0
+    running = max(0.0, now() - (job.granted or now()))
+    idle = None
+    if usage is not None:  # a job that has never used its GPU is idle since its start
+        last = usage.last_active
+        idle = max(0.0, (time.monotonic_ns() - last) / 1e9) if last else running
     return GrantView(
         id=job.id,
         name=job.name,
@@ -155,15 +159,14 @@ def _grant(job: Job, sight: GpuReadings) -> GrantView:
         compute=job.compute,
         denied=usage.denied if usage else 0,
         over=usage.over if usage else 0,
-        idle_seconds=max(0.0, (time.monotonic_ns() - active) / 1e9) if active else None,
-        running_seconds=max(0.0, now() - (job.granted or now())),
+        idle_seconds=idle,
+        running_seconds=running,
         processes=tuple(entry.pid for entry in usage.processes) if usage else (),
         shares=tuple(shares),
     )
 
 
-def _waiting(job: Job, place: int, jobs: list[Job], ledger: Ledger) -> WaitingView:
-    held = {uuid: other.name for other in jobs for uuid in other.held if other.id != job.id}
+def _waiting(machine: Machine, job: Job, place: int, jobs: list[Job], ledger: Ledger) -> WaitingView:
     return WaitingView(
         id=job.id,
         name=job.name,
@@ -173,6 +176,6 @@ def _waiting(job: Job, place: int, jobs: list[Job], ledger: Ledger) -> WaitingVi
         place=place,
         waited_seconds=max(0.0, now() - job.since),
         demand=job.demand.to_json(),
-        reason=str(why_not(ledger, job.demand, held) or "about to start"),
+        reason=str(line.why_waits(machine, job, jobs, ledger) or "about to start"),
         held=job.held,
     )

@@ -13,7 +13,6 @@ import time
 from typing import NamedTuple
 
 from cotenant.core.errors import CotenantError, LedgerUnusable
-from cotenant.hardware import slots
 from cotenant.local import line, ownership, processes, reap, slot_folder
 from cotenant.local.find import by_name
 from cotenant.local.job import Job
@@ -110,18 +109,8 @@ def _signal(job: Job, number: int) -> set[int]:
     pids = {job.process.pid} if job.process.alive() else set[int]()
     pids |= {below for pid in pids for below in processes.descendants(pid)}
     if job.shares:
-        pids |= set(_in_slot(job))
+        pids |= set(processes.mapping(str(job.slot / "usage")))
     return {pid for pid in pids - {os.getpid()} if not _send(pid, number)}
-
-
-def _in_slot(job: Job) -> list[int]:
-    """Lists the PIDs in the slot. Processes write them themselves, so only those that map the slot count."""
-    try:
-        entries = slots.read_usage(job.slot).processes
-    except slots.SlotUnusable:
-        return []
-    path = str(job.slot / "usage")
-    return [entry.pid for entry in entries if processes.maps_file(entry.pid, path)]
 
 
 def _send(pid: int, number: int) -> bool:

@@ -14,33 +14,60 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import CotenantError, LedgerUnusable
 from cotenant.core.gpu import GPU
+from cotenant.core.line import order
+from cotenant.local.ended import EndedJob
 from cotenant.local.home import Home
 from cotenant.local.job import Job
 
-VERSION = 1
+VERSION = 2
 _CHECKPOINT = 250
 """Pages in the write-ahead log before a checkpoint, which costs two syncs of the disk."""
 HISTORY = 64
-"""The number of past demands from which placement takes what is likely to come."""
+"""The number of past grants that are remembered: placement takes from their demands what is likely to come,
+and the line takes from their owners whose turn it is.
+"""
+ENDED = 1000
+"""The number of ended jobs that are kept."""
 
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
     waiting INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    priority INTEGER NOT NULL,
     since REAL NOT NULL,
     record TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS line ON jobs (since, id) WHERE waiting;
+CREATE INDEX IF NOT EXISTS line ON jobs (id, owner, priority, since) WHERE waiting;
 CREATE TABLE IF NOT EXISTS cards (uuid TEXT PRIMARY KEY, record TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS history (number INTEGER PRIMARY KEY AUTOINCREMENT, demand TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS history (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    demand TEXT NOT NULL,
+    owner TEXT
+);
+CREATE TABLE IF NOT EXISTS ended (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    record TEXT NOT NULL
+);
 PRAGMA user_version = {VERSION};
 """
+_FROM_1 = """
+DROP INDEX line;
+DROP TABLE history;
+ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+UPDATE jobs SET owner = json_extract(record, '$.user');
+"""
+"""What a ledger of version 1 lacks: turns, priorities and the jobs that have ended."""
 
 _UNINTERRUPTED = frozenset(
     {
@@ -81,11 +108,38 @@ class Books:
         with _readable():
             return [Demand.from_json(json.loads(text)) for (text,) in rows]
 
-    def remember(self, demand: Demand) -> None:
-        self._connection.execute("INSERT INTO history (demand) VALUES (?)", (_text(demand.to_json()),))
+    def turns(self) -> dict[str, int]:
+        """Returns the number of each owner's last turn."""
+        return _turns(self._connection)
+
+    def remember(self, demand: Demand, turn_of: str | None = None) -> None:
+        """Remembers a grant, and the owner that took a turn with it."""
+        self._connection.execute(
+            "INSERT INTO history (demand, owner) VALUES (?, ?)", (_text(demand.to_json()), turn_of)
+        )
         self._connection.execute(
             "DELETE FROM history WHERE number <= (SELECT max(number) FROM history) - ?", (HISTORY,)
         )
+
+    def keep_ended(self, ended: EndedJob) -> None:
+        """Keeps what is left to say of a job. The first record of an id stays, but gets an exit code that was
+        not known.
+        """
+        known = _find_ended(self._connection, ended.id)
+        if known is not None and (known.code is not None or ended.code is None):
+            return
+        record = ended if known is None else replace(known, code=ended.code)
+        self._connection.execute(
+            "INSERT INTO ended (id, record) VALUES (?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET record = excluded.record",
+            (record.id, _text(record.to_json())),
+        )
+        self._connection.execute(
+            "DELETE FROM ended WHERE number <= (SELECT max(number) FROM ended) - ?", (ENDED,)
+        )
+
+    def ended(self, id: str) -> EndedJob | None:
+        return _find_ended(self._connection, id)
 
     def cards(self) -> dict[str, GPU]:
         return _cards(self._connection)
@@ -103,8 +157,12 @@ class Books:
         changed = [job for id, job in self.jobs.items() if self._stored.get(id) is not job]
         self._connection.executemany("DELETE FROM jobs WHERE id = ?", gone)
         self._connection.executemany(
-            "INSERT OR REPLACE INTO jobs (id, name, waiting, since, record) VALUES (?, ?, ?, ?, ?)",
-            [(job.id, job.name, not job.shares, job.since, _text(job.to_json())) for job in changed],
+            "INSERT OR REPLACE INTO jobs (id, name, waiting, owner, priority, since, record) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [
+                (job.id, job.name, not job.shares, job.owner, job.priority, job.since, _text(job.to_json()))
+                for job in changed
+            ],
         )
 
 
@@ -147,14 +205,23 @@ class LedgerStore:
     def ahead_of(self, job: Job) -> tuple[int, Job | None]:
         """Returns how many jobs wait before this one, and the first of them; cheap, for waiters that poll."""
         with self._plainly():
-            line = self._connection()
-            (before,) = line.execute(
-                "SELECT count(*) FROM jobs WHERE waiting AND (since, id) < (?, ?)", (job.since, job.id)
-            ).fetchone()
-            first = line.execute(
-                "SELECT record FROM jobs WHERE waiting ORDER BY since, id LIMIT 1"
-            ).fetchone()
-            return before, None if first is None else _job(first[0])
+            connection = self._connection()
+            rows = connection.execute("SELECT id, owner, priority, since FROM jobs WHERE waiting")
+            line = order([_Place(*row) for row in rows], _turns(connection))
+            before = next((at for at, place in enumerate(line) if place.id == job.id), len(line))
+        return before, self.find(line[0].id) if line else None
+
+    def turns(self) -> dict[str, int]:
+        with self._plainly():
+            return _turns(self._connection())
+
+    def ended(self, most: int = ENDED) -> list[EndedJob]:
+        """Lists the jobs that have ended, the last first."""
+        with self._plainly():
+            rows = self._connection().execute(
+                "SELECT record FROM ended ORDER BY number DESC LIMIT ?", (most,)
+            )
+            return [_ended(text) for (text,) in rows]
 
     def cards(self) -> dict[str, GPU]:
         with self._plainly():
@@ -223,7 +290,11 @@ class LedgerStore:
             )
         if version < VERSION:
             connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(_SCHEMA)
+            connection.execute("BEGIN IMMEDIATE")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()  # another may have been first
+            for statement in ((_FROM_1 if version == 1 else "") + _SCHEMA).split(";"):
+                connection.execute(statement)
+            connection.execute("COMMIT")
 
     @contextlib.contextmanager
     def _plainly(self) -> Iterator[None]:
@@ -255,6 +326,31 @@ def _jobs(connection: sqlite3.Connection) -> list[Job]:
 def _job(text: str) -> Job:
     with _readable():
         return Job.from_json(json.loads(text))
+
+
+class _Place(NamedTuple):
+    """The columns of a waiting job that its place in line depends on."""
+
+    id: str
+    owner: str
+    priority: int
+    since: float
+
+
+def _turns(connection: sqlite3.Connection) -> dict[str, int]:
+    return dict(
+        connection.execute("SELECT owner, max(number) FROM history WHERE owner IS NOT NULL GROUP BY owner")
+    )
+
+
+def _find_ended(connection: sqlite3.Connection, id: str) -> EndedJob | None:
+    row = connection.execute("SELECT record FROM ended WHERE id = ?", (id,)).fetchone()
+    return None if row is None else _ended(row[0])
+
+
+def _ended(text: str) -> EndedJob:
+    with _readable():
+        return EndedJob.from_json(json.loads(text))
 
 
 @contextlib.contextmanager

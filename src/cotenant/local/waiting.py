@@ -2,7 +2,8 @@
 
 The process that frees room serves the line and wakes the jobs that were granted, so a waiter mostly sleeps.
 Two events wake nobody: a job that was killed, and memory freed by processes outside any grant. Only the head
-of the line polls for these, often; the others check once a second whether they have become the head.
+of the line polls for these, often; the others check whether they have become the head: the next ones once a
+second, those far behind less often.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cotenant.core.errors import NoRoom
-from cotenant.core.placement import why_not
 from cotenant.core.refusal import Refusal, waiting
 from cotenant.local import line
 from cotenant.local.job import Job
@@ -47,8 +47,7 @@ def survey(machine: Machine, job: Job) -> Refusal | None:
     """Returns why the job waits, without taking the lock; None if there is room now."""
     jobs = machine.store.jobs()
     sight = line.read_gpus(machine, jobs, machine.store.cards())
-    held = {uuid: other.name for other in jobs for uuid in other.held if other.id != job.id}
-    return why_not(sight.ledger(jobs), job.demand, held)
+    return line.why_waits(machine, job, jobs, sight.ledger(jobs))
 
 
 def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Callable[[str], None]) -> Job:
@@ -79,7 +78,7 @@ def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Cal
                     notice.show(again.place, again.refusal)
             else:
                 notice.moved(job, place)
-            pause = max(HEAD_LOOKS, cost * MOST_EFFORT) if place == 1 else OTHERS_LOOK
+            pause = max(HEAD_LOOKS, cost * MOST_EFFORT) if place == 1 else _others_look(place)
             if deadline is not None:
                 if now() >= deadline:
                     raise NoRoom(
@@ -89,3 +88,7 @@ def wait(machine: Machine, joined: line.Joined, timeout: float | None, tell: Cal
             bell.wait(pause)
     finally:
         bell.close()
+
+
+def _others_look(place: int) -> float:
+    return OTHERS_LOOK * min(10, 1 + place // 10)

@@ -145,7 +145,9 @@ class GrantView:
     over: int = 0
     """Allocations beyond the limit that were allowed."""
     idle_seconds: float | None = None
-    """Since the last kernel launch or allocation; None before the first."""
+    """Since the last kernel launch or allocation, or since its start if there was none; None where that is
+    not known.
+    """
     running_seconds: float | None = None
     processes: tuple[int, ...] = ()
     """Pids that hold memory, as they know themselves."""
