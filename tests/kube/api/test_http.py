@@ -196,8 +196,9 @@ async def test_a_long_body_is_read_in_whole_or_as_far_as_it_is_wanted(transport_
 async def test_a_server_that_is_faster_than_its_reader_waits(transport_to):
     sent = 0
 
-    async def endless(_reader, writer):
+    async def endless(reader, writer):
         nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")  # an answer without a request would be cut off
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         try:
             while True:
