@@ -42,6 +42,25 @@ def test_the_one_whose_end_opens_a_card_is_evicted_and_the_pod_gets_that_card():
     run(main)
 
 
+def test_what_was_opened_is_kept_for_the_longest_backoff_of_the_scheduler():
+    async def main():
+        at = cluster()
+        await fragmented(at)
+        await waits(at, "urgent")
+        await asyncio.sleep(3)
+        assert tries(at, "urgent") == []
+        at.api.drop("younger")
+        at.api.add(pod_json("small", "8Gi"))
+        for _ in range(21):
+            await asyncio.sleep(0.5)
+            assert tries(at, "small") == []
+        assert tries(at, "urgent") == ["n1"]
+        await at.bind("urgent")
+        assert evicted(at) == ["younger"]
+
+    run(main)
+
+
 def test_nobody_smaller_takes_the_room_meanwhile():
     async def main():
         at = cluster()

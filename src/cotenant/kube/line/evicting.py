@@ -43,8 +43,10 @@ evicted by older knowledge or by a guess, kube-scheduler is made to ask again.
 """
 LEFT = 30.0
 """Seconds that kube-scheduler has to evict the victims that our extender named."""
-FOLLOW = 10.0
-"""Seconds that a pod has to be bound after all victims have terminated."""
+FOLLOW = 3.0
+"""Seconds, beside kube-scheduler's longest backoff, that a pod has to be bound after all victims have
+terminated.
+"""
 SPARE = 60.0
 """Seconds for which a pod is not tried again that a PodDisruptionBudget protects or that could not be
 evicted.
@@ -128,11 +130,12 @@ class Preempting:
     def _review(self) -> None:
         """Gives up openings whose GPUs were lost, that stayed unused, or whose victims do not terminate."""
         now, finder = self.clock(), self.finder
+        follow = self.line.settings.backoff + FOLLOW
         for uid, under in list(self._under_way.items()):
             awaited = [each for each in under.opening.awaited if finder.cluster.charged(each) is not None]
             if not awaited and under.opened is None:
                 under.opened = now
-            late = under.opened is not None and now - under.opened >= FOLLOW
+            late = under.opened is not None and now - under.opened >= follow
             if late or not self._is_wanted(uid) or any(finder.rank(each) == STAYS for each in awaited):
                 self._give_up(uid)
         there = {place.waiting.uid for place in self.line.places()}

@@ -268,11 +268,12 @@ class LineKeeper:
 
     async def _serve(self) -> None:
         now = self.clock()
-        self._look_who_stays_away(now)
         gained, sweep = self._gained.rows(now), now - self._swept >= SWEEP
         if not self._places or not (sweep or len(gained) or now - self._served >= TICK):
             return
         self._served = now
+        if self._sees_who_stays_away(now):
+            sweep = True  # those behind them are looked at again, without them
         if sweep:
             self._swept = now
             self._forget_unseen(now)
@@ -295,11 +296,14 @@ class LineKeeper:
         """Reports whether room is to be found for it. A pod that is being bound has its room already."""
         return not place.stays_away and self.cluster.charged(place.waiting.uid) is None
 
-    def _look_who_stays_away(self, now: float) -> None:
+    def _sees_who_stays_away(self, now: float) -> bool:
+        """Notes who stays away; reports whether somebody does who did not before."""
+        more = False
         for place in self._places.values():
-            before, place.stays_away = place.stays_away, self._is_away(place, now)
-            if place.stays_away and not before:
-                self._swept = float("-inf")  # those behind it are looked at again, without it
+            if place.retries:
+                before, place.stays_away = place.stays_away, self._is_away(place, now)
+                more = more or (place.stays_away and not before)
+        return more
 
     def _is_away(self, place: Place, now: float) -> bool:
         """Reports whether kube-scheduler has had its chance to bind it: it has tried it since the offer, or
