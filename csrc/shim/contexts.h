@@ -22,5 +22,15 @@ struct here {
 struct here here_now(void);
 /* The card of a device that is named by number. */
 struct here here_on(CUdevice device);
+/* The card of a stream, which may be another one than the current context's. */
+struct here here_of(CUstream stream);
+
+enum location { LOCATION_UNKNOWN, LOCATION_HOST, LOCATION_DEVICE };
+
+/* What kind of memory a location names. CUDA adds kinds: only what is known to be host memory is taken for
+ * it. */
+enum location location_of(const CUmemLocation *location, CUdevice *device);
+/* The card of a location. Host memory goes through; under `enforce` an unknown kind is refused. */
+struct here here_at(const CUmemLocation *location);
 
 #endif

@@ -18,6 +18,11 @@
     HOOK(cuCtxCreate_v4, cuCtxCreate, 12050, 0)                                                              \
     HOOK(cuCtxDestroy, cuCtxDestroy, 2000, 0)                                                                \
     HOOK(cuCtxDestroy_v2, cuCtxDestroy, 4000, 0)                                                             \
+    HOOK(cuCtxAttach, cuCtxAttach, 2000, 0)                                                                  \
+    HOOK(cuCtxDetach, cuCtxDetach, 2000, 0)                                                                  \
+    HOOK(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0)                                                       \
+    HOOK(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0)                                                     \
+    HOOK(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0)                                                     \
     HOOK(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0)                                        \
     HOOK(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0)                                      \
     HOOK(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, 0)                                  \
@@ -126,15 +131,29 @@ enum hook_id {
 #define CUDA_NEEDS(NEED)                                                                                     \
     NEED(cuCtxGetCurrent, (CUcontext *))                                                                     \
     NEED(cuCtxGetDevice, (CUdevice *))                                                                       \
+    NEED(cuCtxPushCurrent_v2, (CUcontext))                                                                   \
+    NEED(cuCtxPopCurrent_v2, (CUcontext *))                                                                  \
+    NEED(cuStreamGetDevice, (CUstream, CUdevice *))                                                          \
+    NEED(cuStreamGetCtx, (CUstream, CUcontext *))                                                            \
+    NEED(cuStreamIsCapturing, (CUstream, int *))                                                             \
+    NEED(cuStreamIsCapturing_ptsz, (CUstream, int *))                                                        \
+    NEED(cuDeviceGetCount, (int *))                                                                          \
     NEED(cuDeviceGetUuid, (CUuuid *, CUdevice))                                                              \
     NEED(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                           \
     NEED(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                          \
+    NEED(cuDeviceGetDefaultMemPool, (CUmemoryPool *, CUdevice))                                              \
     NEED(cuDeviceGetMemPool, (CUmemoryPool *, CUdevice))                                                     \
+    NEED(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, int))                        \
+    NEED(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *, CUmemGenericAllocationHandle))      \
+    NEED(cuPointerGetAttribute, (void *, int, CUdeviceptr))                                                  \
     NEED(cuMemPoolGetAttribute, (CUmemoryPool, int, void *))                                                 \
     NEED(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *))                                              \
     NEED(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                \
     NEED(cuGraphNodeGetType, (CUgraphNode, int *))                                                           \
     NEED(cuGraphMemAllocNodeGetParams, (CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS *))                          \
+    NEED(cuGraphMemFreeNodeGetParams, (CUgraphNode, CUdeviceptr *))                                          \
+    NEED(cuGraphGetEdges, (CUgraph, CUgraphNode *, CUgraphNode *, size_t *))                                 \
+    NEED(cuGraphGetEdges_v2, (CUgraph, CUgraphNode *, CUgraphNode *, void *, size_t *))                      \
     NEED(cuGraphChildGraphNodeGetGraph, (CUgraphNode, CUgraph *))
 
 #define NVML_NEEDS(NEED)                                                                                     \
@@ -164,7 +183,12 @@ extern int cot_cuda_bound, cot_nvml_bound;
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice);
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice);
 EXPORT CUresult cuMemFree_v2(CUdeviceptr);
+EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                            unsigned long long);
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool, size_t);
+EXPORT CUresult cuMemPoolDestroy(CUmemoryPool);
+EXPORT CUresult cuDeviceGraphMemTrim(CUdevice);
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec);
 EXPORT CUresult cuStreamSynchronize(CUstream);
 
 /* The real function behind a hook, found at the first call. cuInit is no hook: it changes nothing here, and a

@@ -1,4 +1,6 @@
 /* Charges plain allocations: cuMemAlloc, cuMemAllocPitch, cuMemAllocManaged, cuMemFree. */
+#include "memory.h"
+
 #include "contexts.h"
 #include "hooks.h"
 #include "pools.h"
@@ -7,9 +9,25 @@
 #define PITCH_STEP                                                                                           \
     512u /* rows are aligned to this on every card so far; the real pitch is charged afterwards */
 
+void allocation_freed(const struct record *gone) {
+    if (gone->link != NULL)
+        pool_freed(gone);
+    else
+        cost_uncharge(&gone->cost);
+}
+
+bool remember_allocation(const struct record *record) {
+    struct record old;
+    bool replaced, kept = table_put_new(&allocations, record, &old, &replaced);
+    slot_kept(record->cost.card);
+    if (replaced)
+        allocation_freed(&old);
+    return kept;
+}
+
 static void remember(uint64_t address, const struct cost *cost, CUcontext context) {
     struct record record = {.key = address, .cost = *cost, .context = context};
-    table_put(&allocations, &record);
+    remember_allocation(&record);
 }
 
 #define ALLOCATE(address, size, call)                                                                        \
@@ -60,12 +78,12 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t w
         return result;
     }
     if (*pitch * height != guess) {
-        cost_uncharge(&cost);
         result = cost_charge(here.card, *pitch * height, &true_cost);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             REAL(cuMemFree_v2)(*address);
+        cost_uncharge(&cost);
+        if (result != CUDA_SUCCESS)
             return result;
-        }
         cost = true_cost;
     }
     remember(*address, &cost, here.context);
@@ -83,10 +101,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
         table_put(&allocations, &gone);
         return result;
     }
-    if (gone.link != NULL)
-        pool_freed(&gone);
-    else
-        cost_uncharge(&gone.cost);
+    allocation_freed(&gone);
     return CUDA_SUCCESS;
 }
 

@@ -13,6 +13,7 @@
 
 #include "pools.h"
 #include "tables.h"
+#include "vmm.h"
 
 #ifndef F_OFD_SETLK
 #define F_OFD_GETLK 36
@@ -230,6 +231,7 @@ bool slot_attach_slow(void) {
     if (cot_self->attachment == DETACHED) {
         tables_clear(); /* a fork's child has copies of its parent's, which mean nothing here */
         pools_clear();
+        vmm_clear();
         bool attached = slot_map() && take_entry();
         __atomic_store_n(&cot_self->attachment, attached ? ATTACHED : REFUSED, __ATOMIC_RELEASE);
     }
@@ -307,9 +309,22 @@ bool slot_has_process(uint64_t pid) {
     return false;
 }
 
-/* The limit is read after the use is published: who lowers a limit and then reads the use sees this
+/* Larger than any card. Without this bound a request of 2^64 less what is in use would wrap the sum of all.
+ */
+#define MOST_BYTES (1ull << 50)
+
+void slot_raise_peak(int card) {
+    uint64_t total = slot_used(card);
+    if (total > __atomic_load_n(&cot_usage->peak[card], __ATOMIC_RELAXED))
+        raise_to(&cot_usage->peak[card], total);
+}
+
+/* What can never fit is not published at all: other threads would see it in the sum, and be refused for it.
+ * The limit is read once more after the use is published: who lowers a limit and then reads the use sees this
  * allocation, or this allocation sees the new limit. */
 static bool publish(int card, uint64_t bytes) {
+    if (bytes > slot_limit(card))
+        return false;
     __atomic_fetch_add(&cot_self->entry->used[card], bytes, __ATOMIC_SEQ_CST);
     uint64_t total = slot_used(card);
     if (total <= slot_limit(card)) {
@@ -361,8 +376,6 @@ CUresult slot_over(int card, uint64_t bytes) {
 /* Two processes that publish at once may each see the other's attempt. A refusal therefore needs the room to
  * be missing three times in a row without our own attempt in the sum; nobody is ever waited for. */
 static bool publish_patiently(int card, uint64_t bytes) {
-    slot_reap(true);
-    pools_refresh();
     for (int attempt = 0, missing = 0; attempt < 64 && missing < 3; attempt++) {
         uint64_t limit = slot_limit(card);
         if (bytes > limit)
@@ -377,24 +390,37 @@ static bool publish_patiently(int card, uint64_t bytes) {
     return false;
 }
 
+/* Before a refusal: what dead processes left, and what this process's pools hold without using it. A driver
+ * whose card is full gives up its pools' unused memory in the same way. */
+static bool publish_after_clearing(int card, uint64_t bytes) {
+    if (bytes > slot_limit(card))
+        return false;
+    slot_reap(true);
+    pools_refresh();
+    if (publish_patiently(card, bytes))
+        return true;
+    return slot_mode() == COT_ENFORCE && pools_trim(card) && publish_patiently(card, bytes);
+}
+
 CUresult slot_charge(int card, uint64_t bytes) {
     struct self *self = cot_self;
     slot_note(&self->entry->last_alloc, &self->alloc_second);
-    if (bytes == 0 || __builtin_expect(publish(card, bytes), 1))
+    if (bytes == 0 || __builtin_expect(bytes <= MOST_BYTES && publish(card, bytes), 1))
         return CUDA_SUCCESS;
-    if (publish_patiently(card, bytes))
+    if (bytes > MOST_BYTES)
+        return slot_mode() == COT_ENFORCE ? slot_over(card, bytes) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (publish_after_clearing(card, bytes))
         return CUDA_SUCCESS;
     CUresult verdict = slot_over(card, bytes);
-    if (verdict == CUDA_SUCCESS)
-        slot_charge_taken(card, bytes);
+    if (verdict == CUDA_SUCCESS) /* the peak waits for slot_kept: the card may not have it */
+        __atomic_fetch_add(&self->entry->used[card], bytes, __ATOMIC_SEQ_CST);
     return verdict;
 }
 
 bool slot_charge_taken(int card, uint64_t bytes) {
     __atomic_fetch_add(&cot_self->entry->used[card], bytes, __ATOMIC_SEQ_CST);
-    uint64_t total = slot_used(card);
-    raise_to(&cot_usage->peak[card], total);
-    return total > slot_limit(card);
+    slot_raise_peak(card);
+    return slot_used(card) > slot_limit(card);
 }
 
 void slot_uncharge(int card, uint64_t bytes) {

@@ -24,8 +24,10 @@ struct self {
     int attachment;
     pthread_mutex_t lock; /* guards the tables of allocations */
     pthread_mutex_t attaching;
-    pthread_mutex_t primary; /* held while a primary context begins or ends */
-    pthread_mutex_t pooling; /* held over a pool's growth */
+    pthread_mutex_t contexts; /* held while a context begins or ends: the driver gives its handle again */
+    pthread_mutex_t pooling;  /* held over a pool's growth */
+    pthread_t pooler;         /* the thread that holds it; 0: nobody */
+    pthread_mutex_t mapping;  /* held over every change of virtual memory */
     struct cot_process *entry;
     unsigned index;
     time_t launch_second, alloc_second;
@@ -67,6 +69,13 @@ void slot_reap(bool force);
 
 /* Charge before allocating; CUDA_SUCCESS, or what the caller must return. */
 CUresult slot_charge(int card, uint64_t bytes);
+/* Call when the driver gave what was charged: beyond the limit, in observe and warn, the peak counts only
+ * what was given. */
+void slot_raise_peak(int card);
+static inline void slot_kept(int card) {
+    if (__builtin_expect(slot_mode() != COT_ENFORCE, 0))
+        slot_raise_peak(card);
+}
 /* Charge what the driver already took; true if the card's limit is passed by it. */
 bool slot_charge_taken(int card, uint64_t bytes);
 /* Uncharge after freeing. */

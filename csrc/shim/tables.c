@@ -8,7 +8,7 @@
 #define SMALL (1u << 20) /* below this the driver packs allocations together */
 #define SMALL_STEP 512u
 
-struct table allocations, arrays, contexts, handles, mappings, graphs;
+struct table allocations, arrays, contexts, greens, handles, pools, graphs;
 
 uint64_t round_up(uint64_t value, uint64_t step) {
     uint64_t rest = value % step;
@@ -22,28 +22,41 @@ static uint64_t granule(void) {
     return bytes ? bytes : 2u << 20;
 }
 
-/* Small allocations cost the granules that their sum fills. The sum is moved first and alone decides who pays
- * for the next granule, so threads need no lock. */
+/* What small allocations cost more when their sum grows from `before`: the granules that it begins. */
+static uint64_t due(uint64_t before, uint64_t bytes) {
+    return round_up(before + bytes, granule()) - round_up(before, granule());
+}
+
+/* Small allocations cost the granules that their sum fills. A granule is paid before the sum shows it, and
+ * given back after, so that no thread allocates in one that another may yet be refused. */
 static CUresult charge_small(int card, uint64_t bytes) {
-    uint64_t step = granule(), *sum = &cot_self->small[card];
-    uint64_t before = __atomic_fetch_add(sum, bytes, __ATOMIC_SEQ_CST);
-    uint64_t due = round_up(before + bytes, step) - round_up(before, step);
-    CUresult verdict = slot_charge(card, due);
-    if (verdict != CUDA_SUCCESS) {
-        uint64_t after = __atomic_fetch_sub(sum, bytes, __ATOMIC_SEQ_CST);
-        uint64_t back = round_up(after, step) - round_up(after - bytes, step);
-        if (due > back) /* another thread's allocation now lies in the granule that was refused */
-            slot_charge_taken(card, due - back);
-        else if (back > due)
-            slot_uncharge(card, back - due);
+    uint64_t *sum = &cot_self->small[card], paid = 0;
+    uint64_t before = __atomic_load_n(sum, __ATOMIC_SEQ_CST);
+    for (;;) {
+        uint64_t owed = due(before, bytes);
+        CUresult verdict = owed > paid ? slot_charge(card, owed - paid) : CUDA_SUCCESS;
+        if (verdict != CUDA_SUCCESS) {
+            before = __atomic_load_n(sum, __ATOMIC_SEQ_CST);
+            if (due(before, bytes) <= paid) /* another thread has meanwhile paid for the granule */
+                continue;
+            slot_uncharge(card, paid);
+            return verdict;
+        }
+        paid = owed > paid ? owed : paid;
+        if (__atomic_compare_exchange_n(sum, &before, before + bytes, false, __ATOMIC_SEQ_CST,
+                                        __ATOMIC_SEQ_CST)) {
+            if (paid > owed)
+                slot_uncharge(card, paid - owed);
+            return CUDA_SUCCESS;
+        }
     }
-    return verdict;
 }
 
 CUresult cost_charge(int card, uint64_t size, struct cost *cost) {
     *cost = (struct cost){.card = card};
     if (size < SMALL) {
         cost->small = round_up(size, SMALL_STEP);
+        slot_charge(card, 0); /* most fit into a granule that is paid: this notes the time */
         return charge_small(card, cost->small);
     }
     cost->bytes = round_up(size, granule());
@@ -54,7 +67,7 @@ void cost_uncharge(const struct cost *cost) {
     uint64_t bytes = cost->bytes;
     if (cost->small) {
         uint64_t before = __atomic_fetch_sub(&cot_self->small[cost->card], cost->small, __ATOMIC_SEQ_CST);
-        bytes += round_up(before, granule()) - round_up(before - cost->small, granule());
+        bytes += due(before - cost->small, cost->small);
     }
     slot_uncharge(cost->card, bytes);
 }
@@ -116,13 +129,23 @@ static void erase(struct table *table, struct record *gone) {
     table->count--;
 }
 
-bool table_put(struct table *table, const struct record *record) {
+bool table_put_new(struct table *table, const struct record *record, struct record *old, bool *replaced) {
     pthread_mutex_lock(&cot_self->lock);
-    bool room = table->count * 2 < table->capacity || grow(table);
+    struct record *found = seek(table, record->key);
+    *replaced = found != NULL;
+    if (found != NULL)
+        *old = *found;
+    bool room = found != NULL || table->count * 2 < table->capacity || grow(table);
     if (room)
         insert(table, record);
     pthread_mutex_unlock(&cot_self->lock);
     return room;
+}
+
+bool table_put(struct table *table, const struct record *record) {
+    struct record old;
+    bool replaced;
+    return table_put_new(table, record, &old, &replaced);
 }
 
 bool table_take(struct table *table, uint64_t key, struct record *taken) {
@@ -145,25 +168,36 @@ bool table_get(struct table *table, uint64_t key, struct record *found) {
     return record != NULL;
 }
 
-bool table_take_of(struct table *table, CUcontext context, uint64_t *cursor, struct record *taken) {
-    bool found = false;
+bool table_count(struct table *table, uint64_t key, int change, struct record *counted) {
     pthread_mutex_lock(&cot_self->lock);
-    while (!found && *cursor < table->capacity) {
-        struct record *record = &table->records[*cursor];
-        if (record->key != 0 && record->context == context) {
-            *taken = *record;
-            erase(table, record); /* may move another one here: the cursor stays */
-            found = true;
-        } else {
-            ++*cursor;
-        }
+    struct record *record = seek(table, key);
+    if (record != NULL) {
+        record->size += (uint64_t)(int64_t)change;
+        *counted = *record;
+        if (record->size == 0)
+            erase(table, record);
     }
     pthread_mutex_unlock(&cot_self->lock);
-    return found;
+    return record != NULL;
+}
+
+void table_sweep(struct table *table, bool (*wanted)(const struct record *, const void *), const void *of,
+                 void (*removed)(const struct record *)) {
+    pthread_mutex_lock(&cot_self->lock);
+    for (uint64_t i = 0; i < table->capacity;) {
+        struct record gone = table->records[i];
+        if (gone.key == 0 || !wanted(&gone, of)) {
+            i++;
+            continue;
+        }
+        erase(table, &table->records[i]); /* may move another one here: the place is looked at again */
+        removed(&gone);
+    }
+    pthread_mutex_unlock(&cot_self->lock);
 }
 
 void tables_clear(void) {
-    struct table *all[] = {&allocations, &arrays, &contexts, &handles, &mappings, &graphs};
+    struct table *all[] = {&allocations, &arrays, &contexts, &greens, &handles, &pools, &graphs};
     for (unsigned i = 0; i < sizeof all / sizeof *all; i++) {
         if (all[i]->capacity)
             munmap(all[i]->records, all[i]->capacity * sizeof(struct record));

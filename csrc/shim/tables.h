@@ -23,7 +23,7 @@ struct record {
     struct cost cost;
     CUcontext context; /* whose end frees it; NULL for what outlives contexts */
     void *link;        /* a pool, or the memory behind a mapping */
-    uint64_t size;
+    uint64_t size;     /* bytes, or how often it is held */
 };
 
 struct table {
@@ -31,14 +31,20 @@ struct table {
     uint64_t capacity, count;
 };
 
-extern struct table allocations, arrays, contexts, handles, mappings, graphs;
+extern struct table allocations, arrays, contexts, greens, handles, pools, graphs;
 
 /* Each takes the lock of the tables for itself. */
 bool table_put(struct table *table, const struct record *record);
+/* The same for what the driver has just given. If there is a record of that key, its memory was freed in a
+ * way that is about to be seen: with a context that another thread ends. It comes back in `old`. */
+bool table_put_new(struct table *table, const struct record *record, struct record *old, bool *replaced);
 bool table_take(struct table *table, uint64_t key, struct record *taken);
 bool table_get(struct table *table, uint64_t key, struct record *found);
-/* Removes the next record of a context; the cursor begins at 0. */
-bool table_take_of(struct table *table, CUcontext context, uint64_t *cursor, struct record *taken);
+/* Adds to a record's `size` and removes it when that is 0; the record as it is then. */
+bool table_count(struct table *table, uint64_t key, int change, struct record *counted);
+/* Removes every record that is wanted, all under one lock: others move records while it is free. */
+void table_sweep(struct table *table, bool (*wanted)(const struct record *, const void *), const void *of,
+                 void (*removed)(const struct record *));
 void tables_clear(void);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #define CHUNK STANDIN_GRANULE
+#define ADDRESS_BITS 46
 
 /* Four classes to a doubling: at most a quarter of the addresses is waste. */
 static unsigned class_of(uint64_t units, uint64_t *rounded) {
@@ -78,6 +79,8 @@ static bool grow(struct driver *driver, struct block **list, unsigned class, uin
 }
 
 struct block *block_take(struct driver *driver, uint64_t size, enum kind kind) {
+    if (size >> ADDRESS_BITS)
+        return NULL;
     bool large = size >= SMALL_ALLOCATION;
     uint64_t unit = large ? STANDIN_GRANULE : SMALL_STEP, units;
     unsigned class = class_of(round_up(size, unit) / unit, &units);

@@ -2,7 +2,7 @@
 #include "graph.h"
 
 CUresult capture_allocation(CUstream stream, uint64_t size, CUmemoryPool pool, CUdeviceptr *address) {
-    struct device *device = pool ? pool->device : stream->context->device;
+    struct device *device = pool && pool->device ? pool->device : stream->context->device;
     CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = size};
     params.poolProps.allocType = 1;
     params.poolProps.location.type = 1;

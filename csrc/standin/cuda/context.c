@@ -70,7 +70,7 @@ API cuCtxDestroy_v2(CUcontext context) {
     struct driver *driver = driver_get();
     if (!driver)
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (!context || context->dead || context->primary)
+    if (!context || context->dead || context->primary || context->green_of)
         return CUDA_ERROR_INVALID_CONTEXT;
     CUcontext top;
     if (cuCtxGetCurrent(&top) == CUDA_SUCCESS && top == context)

@@ -24,6 +24,8 @@ typedef struct CUkern_st *CUkernel;
 typedef struct CUarray_st *CUarray;
 typedef struct CUmipmappedArray_st *CUmipmappedArray;
 typedef struct CUevent_st *CUevent;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 typedef struct CUstream_st *CUstream;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphNode_st *CUgraphNode;
@@ -214,7 +216,13 @@ typedef struct CUDA_ARRAY_MEMORY_REQUIREMENTS_st {
 
 typedef struct CUmemLocation_st {
     CUmemLocationType type;
-    int id;
+    union {
+        int id;
+        struct {
+            unsigned char deviceId;
+            unsigned char localityDomainId;
+        } localized;
+    };
 } CUmemLocation;
 
 typedef struct CUmemAllocationProp_st {
@@ -330,6 +338,9 @@ API cuCtxGetCurrent(CUcontext *context);
 API cuCtxPopCurrent_v2(CUcontext *context);
 API cuCtxPushCurrent_v2(CUcontext context);
 API cuGraphCreate(CUgraph *graph, unsigned int flags);
+API cuDevicePrimaryCtxRelease_v2(CUdevice index);
+API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice index);
+API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority);
 API cuMemcpy3D_v2(const CUDA_MEMCPY3D *c);
 API cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height);
 API cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height);

@@ -113,6 +113,7 @@ struct CUctx_st {
     unsigned api;
     uint64_t id;
     bool dead, primary;
+    CUcontext green_of;        /* a green context: the primary one, whose its memory is */
     unsigned attached;         /* users beside the first */
     struct CUstream_st legacy; /* stream 0 and the per-thread default stream */
     uint64_t limits[16];
@@ -136,6 +137,7 @@ struct driver *driver_get(void);
 CUresult driver_start(void);
 CUresult current_context(CUcontext *context);
 CUresult device_get(CUdevice index, struct device **device);
+CUresult location_device(const CUmemLocation *location, struct device **device); /* NULL: the host */
 static inline void driver_lock(struct driver *driver) {
     pthread_mutex_lock(&driver->lock);
 }

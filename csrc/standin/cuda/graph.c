@@ -258,6 +258,30 @@ API cuGraphGetRootNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
     return list_nodes(graph, nodes, count, true);
 }
 
+/* Edges, in the order of the nodes that they lead to. */
+API cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count) {
+    NEED(graph && count && !from == !to);
+    size_t room = from ? *count : 0, found = 0;
+    for (size_t i = 0; i < graph->nodes.count; i++) {
+        CUgraphNode node = graph_nodes(&graph->nodes)[i];
+        for (size_t j = 0; j < node->dependency_count; j++, found++)
+            if (found < room) {
+                from[found] = node->dependencies[j];
+                to[found] = node;
+            }
+    }
+    *count = found;
+    return CUDA_SUCCESS;
+}
+
+API cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                       size_t *count) {
+    size_t room = count && from && data ? *count : 0;
+    TRY(cuGraphGetEdges(graph, from, to, count));
+    memset(data, 0, (room < *count ? room : *count) * sizeof *data);
+    return CUDA_SUCCESS;
+}
+
 API cuGraphDestroyNode(CUgraphNode node) {
     struct driver *driver = driver_get();
     if (!driver)

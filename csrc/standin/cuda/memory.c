@@ -21,7 +21,7 @@ CUresult memory_allocate(CUdeviceptr *address, uint64_t size, enum kind kind, un
         if (block) {
             block->charged = charged;
             block->flags = flags;
-            block->context = context;
+            block->context = context->green_of ? context->green_of : context;
             block->device = device;
             block->touched = kind == KIND_HOST || kind == KIND_MANAGED;
             *address = block->address;

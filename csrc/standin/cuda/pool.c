@@ -13,20 +13,39 @@ enum {
     POOL_RESERVED = 5,
     POOL_RESERVED_HIGH = 6,
     POOL_USED = 7,
-    POOL_USED_HIGH = 8
+    POOL_USED_HIGH = 8,
+    POOL_ALLOCATION_TYPE = 9,
+    POOL_LOCATION_ID = 11,
+    POOL_LOCATION_TYPE = 12,
+    POOL_MAX_SIZE = 13
 };
+enum { MANAGED = 2 };
 
+static void pool_link(CUmemoryPool pool, struct device *device) {
+    pool->device = device;
+    pool->next = device->pools;
+    device->pools = pool;
+}
+
+static CUmemLocation device_location(int device) {
+    CUmemLocation location = {.type = 1};
+    location.id = device;
+    return location;
+}
+
+/* Without a device it is in the host's memory. */
 static CUmemoryPool pool_make(struct device *device, const CUmemPoolProps *props) {
     CUmemoryPool pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    pool->device = device;
+    pool->props.allocType = 1;
+    pool->props.location = device_location(device ? device->index : 0);
     if (props)
         pool->props = *props;
     for (int i = 0; i < 3; i++)
         pool->reuse[i] = 1;
-    pool->next = device->pools;
-    device->pools = pool;
+    if (device)
+        pool_link(pool, device);
     return pool;
 }
 
@@ -44,7 +63,8 @@ static void pool_shrink(CUmemoryPool pool, uint64_t keep) {
     uint64_t target = keep > needed ? keep : needed;
     if (target >= pool->reserved)
         return;
-    device_uncharge(pool->device, pool->reserved - target);
+    if (pool->device)
+        device_uncharge(pool->device, pool->reserved - target);
     pool->reserved = target;
 }
 
@@ -78,7 +98,7 @@ CUresult pool_allocate(CUmemoryPool pool, uint64_t size, CUcontext context, CUde
     struct driver *driver = driver_get();
     struct device *device = pool->device;
     uint64_t charged = round_up(size, SMALL_STEP);
-    if (size > standin_capacity(device->shared) ||
+    if ((device && size > standin_capacity(device->shared)) || size > UINT64_MAX / 2 ||
         (pool->props.maxSize && pool->used + charged > pool->props.maxSize))
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t used = pool->used + charged;
@@ -86,7 +106,7 @@ CUresult pool_allocate(CUmemoryPool pool, uint64_t size, CUcontext context, CUde
         uint64_t more = round_up(used - pool->reserved, POOL_STEP);
         uint64_t held = pool->used;
         pool->used = pool->reserved; /* what is there is needed: do not give it up to make room */
-        CUresult result = device_charge(device, more);
+        CUresult result = device ? device_charge(device, more) : CUDA_SUCCESS;
         pool->used = held;
         TRY(result);
         pool->reserved += more;
@@ -108,7 +128,8 @@ CUresult pool_allocate(CUmemoryPool pool, uint64_t size, CUcontext context, CUde
 }
 
 static void pool_unlink(CUmemoryPool pool) {
-    for (CUmemoryPool *link = &pool->device->pools; *link; link = &(*link)->next)
+    for (CUmemoryPool *link = pool->device ? &pool->device->pools : NULL; link && *link;
+         link = &(*link)->next)
         if (*link == pool) {
             *link = pool->next;
             break;
@@ -138,6 +159,8 @@ static CUresult allocate_async(CUdeviceptr *address, size_t size, CUmemoryPool p
         default_pool(context->device);
         pool = context->device->pool;
     }
+    if (pool && !pool->device && (int)pool->props.allocType == MANAGED)
+        pool_link(pool, context->device); /* it counts where it is first used: the stand-in does not page */
     CUresult result = pool ? pool_allocate(pool, size, context, address) : CUDA_ERROR_OUT_OF_MEMORY;
     driver_unlock(driver);
     return result;
@@ -153,10 +176,13 @@ API cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t size, CUmemoryPool pool
 }
 
 API cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
-    NEED(pool && props && (int)props->allocType == 1 && (int)props->location.type == 1);
-    struct device *device;
-    TRY(device_get(props->location.id, &device));
     struct driver *driver = driver_get();
+    struct device *device = NULL;
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(pool && props && ((int)props->allocType == 1 || (int)props->allocType == MANAGED));
+    if ((int)props->location.type || (int)props->allocType != MANAGED)
+        TRY(location_device(&props->location, &device));
     driver_lock(driver);
     *pool = pool_make(device, props);
     driver_unlock(driver);
@@ -167,9 +193,9 @@ API cuMemPoolDestroy(CUmemoryPool pool) {
     struct driver *driver = driver_get();
     if (!driver)
         return CUDA_ERROR_NOT_INITIALIZED;
-    NEED(pool && pool != pool->device->default_pool);
+    NEED(pool && !(pool->device && pool == pool->device->default_pool));
     driver_lock(driver);
-    if (pool->device->pool == pool)
+    if (pool->device && pool->device->pool == pool)
         pool->device->pool = pool->device->default_pool;
     pool_shrink(pool, 0);
     if (pool->used)
@@ -244,9 +270,16 @@ API cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void
         *(int *)value = (int)pool->reuse[which - POOL_REUSE_FIRST];
         return CUDA_SUCCESS;
     }
+    if (which == POOL_ALLOCATION_TYPE || which == POOL_LOCATION_ID || which == POOL_LOCATION_TYPE) {
+        *(int *)value = which == POOL_ALLOCATION_TYPE ? (int)pool->props.allocType
+                        : which == POOL_LOCATION_ID   ? pool->props.location.id
+                                                      : (int)pool->props.location.type;
+        return CUDA_SUCCESS;
+    }
     const uint64_t *figure = which == POOL_THRESHOLD       ? &pool->threshold
                              : which == POOL_RESERVED      ? &pool->reserved
                              : which == POOL_RESERVED_HIGH ? &pool->reserved_high
+                             : which == POOL_MAX_SIZE      ? (const uint64_t *)&pool->props.maxSize
                              : which == POOL_USED          ? &pool->used
                              : which == POOL_USED_HIGH     ? &pool->used_high
                                                            : NULL;
@@ -280,12 +313,13 @@ API cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void
 API cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
     NEED(pool && (access || !count));
     for (size_t i = 0; i < count; i++)
-        NEED((int)access[i].location.type != 1 || access[i].location.id == pool->device->index);
+        NEED(!pool->device || (int)access[i].location.type != 1 ||
+             access[i].location.id == pool->device->index);
     return CUDA_SUCCESS;
 }
 
 API cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location) {
     NEED(flags && pool && location);
-    *flags = location->id == pool->device->index ? 3 : 0;
+    *flags = !pool->device || location->id == pool->device->index ? 3 : 0;
     return CUDA_SUCCESS;
 }

@@ -113,6 +113,20 @@ CUresult device_get(CUdevice index, struct device **device) {
     return CUDA_SUCCESS;
 }
 
+CUresult location_device(const CUmemLocation *location, struct device **device) {
+    enum { DEVICE = 1, HOST = 2, HOST_NUMA = 3, LOCALITY_DOMAIN = 6 };
+    int type = (int)location->type;
+    const char *later = getenv("COTENANT_STANDIN_LOCATION"); /* plays a kind that a later CUDA adds */
+    *device = NULL;
+    if (type == DEVICE || (later && type == atoi(later)))
+        return device_get(location->id, device);
+    if (type == LOCALITY_DOMAIN) /* every card has one domain */
+        return location->localized.localityDomainId ? CUDA_ERROR_INVALID_VALUE
+                                                    : device_get(location->localized.deviceId, device);
+    NEED(type == HOST || (type == HOST_NUMA && location->id == 0));
+    return CUDA_SUCCESS;
+}
+
 CUresult current_context(CUcontext *context) {
     struct driver *driver = driver_get();
     if (!driver)
@@ -121,7 +135,7 @@ CUresult current_context(CUcontext *context) {
     if (!me->depth || !me->stack[me->depth - 1])
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = me->stack[me->depth - 1];
-    if ((*context)->dead)
+    if ((*context)->dead || ((*context)->green_of && (*context)->green_of->dead))
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (__atomic_load_n(&(*context)->device->shared->lost, __ATOMIC_RELAXED))
         return CUDA_ERROR_DEVICE_UNAVAILABLE;

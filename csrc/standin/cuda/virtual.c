@@ -30,13 +30,13 @@ struct mapping *mapping_find(struct driver *driver, CUdeviceptr address) {
 }
 
 int mapping_device(const struct mapping *mapping) {
-    return mapping->physical->device->index;
+    return mapping->physical->device ? mapping->physical->device->index : -1;
 }
 
 static void physical_drop(struct physical *physical) {
     if (physical->handles || physical->mappings)
         return;
-    if (!physical->imported)
+    if (!physical->imported && physical->device)
         device_uncharge(physical->device, physical->size);
     close(physical->file);
     free(physical);
@@ -45,9 +45,11 @@ static void physical_drop(struct physical *physical) {
 API cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                   CUmemAllocationGranularity_flags option) {
     (void)option;
-    NEED(granularity && prop && (int)prop->type == 1 && (int)prop->location.type == 1);
     struct device *device;
-    TRY(device_get(prop->location.id, &device));
+    if (!driver_get())
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(granularity && prop && (int)prop->type == 1);
+    TRY(location_device(&prop->location, &device));
     *granularity = STANDIN_GRANULE;
     return CUDA_SUCCESS;
 }
@@ -58,6 +60,8 @@ API cuMemAddressReserve(CUdeviceptr *address, size_t size, size_t alignment, CUd
     if (!driver)
         return CUDA_ERROR_NOT_INITIALIZED;
     NEED(address && size && size % STANDIN_GRANULE == 0 && flags == 0 && (alignment & (alignment - 1)) == 0);
+    if (size >> 46 || alignment >> 46)
+        return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t step = alignment > STANDIN_GRANULE ? alignment : STANDIN_GRANULE;
     char *map = mmap((void *)(uintptr_t)wish, size + step, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -128,19 +132,21 @@ static int memory_file(uint64_t size) {
 API cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                 unsigned long long flags) {
     NEED(handle && prop && flags == 0 && size && size % STANDIN_GRANULE == 0);
-    NEED((int)prop->type == 1 && (int)prop->location.type == 1);
-    struct device *device;
-    TRY(device_get(prop->location.id, &device));
-    if (device->shared->lost)
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     struct driver *driver = driver_get();
+    struct device *device;
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
+    NEED((int)prop->type == 1);
+    TRY(location_device(&prop->location, &device));
+    if (device && device->shared->lost)
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
     struct physical *physical = calloc(1, sizeof *physical);
     if (!physical || (physical->file = memory_file(size)) < 0) {
         free(physical);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     driver_lock(driver);
-    CUresult result = device_charge(device, size);
+    CUresult result = device ? device_charge(device, size) : CUDA_SUCCESS;
     driver_unlock(driver);
     if (result != CUDA_SUCCESS) {
         close(physical->file);
@@ -201,6 +207,7 @@ API cuMemUnmap(CUdeviceptr address, size_t size) {
     struct driver *driver = driver_get();
     if (!driver)
         return CUDA_ERROR_NOT_INITIALIZED;
+    NEED(size && size % STANDIN_GRANULE == 0);
     bool found = false, part = false;
     driver_lock(driver);
     struct mapping *items = driver->mappings.items;
@@ -234,7 +241,7 @@ API cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *acce
     struct mapping *items = driver->mappings.items;
     for (size_t i = 0; i < driver->mappings.count; i++)
         for (size_t j = 0; j < count && items[i].base >= address && items[i].base < address + size; j++)
-            if (access[j].location.id == mapping_device(&items[i])) {
+            if (mapping_device(&items[i]) < 0 || access[j].location.id == mapping_device(&items[i])) {
                 items[i].access = (unsigned)access[j].flags;
                 found = true;
             }
