@@ -10,7 +10,7 @@ from kube.virtual_time import run
 
 from cotenant.dialects import names
 from cotenant.kube.api.errors import Conflict, Forbidden, Invalid, KubeError, ServerFailed, Unreachable
-from cotenant.kube.binding.binder import NotBound
+from cotenant.kube.binding.binder import Binder, NotBound
 from cotenant.kube.binding.fencing import BINDING_OVER, fence_all
 
 DENIED = [
@@ -54,6 +54,10 @@ def deny(at, name, error):
 
     at.api.merge_patch = denied
     return lambda: setattr(at.api, "merge_patch", patch)
+
+
+def test_a_bindings_own_time_is_over_by_then():
+    assert BINDING_OVER > Binder.within
 
 
 @pytest.mark.parametrize("error", DENIED)

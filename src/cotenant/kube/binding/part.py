@@ -69,7 +69,8 @@ class LedgerPart(Part):
         await self._feed.recount(self._pods.relist)
 
     def in_doubt(self) -> bool:
-        return bool(self._feed.unfenced)
+        there = (self._pods.store.get(uid) for uid in self._feed.unfenced)
+        return any(pod is not None and self._feed.is_unfenced(pod) for pod in there)
 
     def ready(self) -> str | None:
         for each in (self._pods, self._nodes):
