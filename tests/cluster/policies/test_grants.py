@@ -230,13 +230,14 @@ class TestTheServer:
         assert may(server, "create", "pods/eviction")
         assert may(server, "create", "events")
         assert may(server, "patch", "events")
-        for verb in ("get", "watch", "update", "patch"):
+        for verb in ("get", "watch", "patch"):
             assert may(server, verb, "secrets", own, "cotenant-certificates")
         for verb in ("get", "patch"):
             assert may(server, verb, "secrets", own, "cotenant-agent-certificate")
             assert may(server, verb, "configmaps", own, "cotenant-ca")
-        for verb in ("get", "update", "patch"):
+        for verb in ("get", "patch"):
             assert may(server, verb, "leases", own, "cotenant-server", "coordination.k8s.io")
+        for verb in ("get", "patch", "delete"):
             assert may(server, verb, "endpointslices", own, "cotenant-extender", "discovery.k8s.io")
         for verb in ("get", "watch", "patch"):
             assert may(
@@ -264,6 +265,11 @@ class TestTheServer:
         assert not may(server, "delete", "configmaps", own, "cotenant-ca")
         assert not may(server, "create", "configmaps", "kube-system")
         assert not may(server, "get", "leases", own, "another", "coordination.k8s.io")
+        assert not may(server, "delete", "leases", own, "cotenant-server", "coordination.k8s.io")
+        assert not may(server, "delete", "endpointslices", own, "another", "discovery.k8s.io")
+        assert not may(server, "update", "secrets", own, "cotenant-certificates")
+        assert not may(server, "update", "leases", own, "cotenant-server", "coordination.k8s.io")
+        assert not may(server, "update", "endpointslices", own, "cotenant-extender", "discovery.k8s.io")
         webhooks = "mutatingwebhookconfigurations"
         assert not may(server, "patch", webhooks, name="another", group="admissionregistration.k8s.io")
         assert not may(server, "create", webhooks, group="admissionregistration.k8s.io")
