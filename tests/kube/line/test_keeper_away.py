@@ -303,3 +303,22 @@ def test_who_is_waited_for_is_not_called_over_and_over():
         assert len(called(at)) <= 4
 
     run(main)
+
+
+def test_who_is_tried_over_and_over_and_never_bound_holds_nothing():
+    """A volume keeps it, say, or it may not be changed: kube-scheduler tries it every two seconds, and it fits."""
+
+    async def main():
+        at = cluster(patience=10.0)
+        await held_for(at, "a")
+        at.api.add(pod_json("later", "4Gi", created="2031-01-01T00:00:00Z"))
+        for _ in range(4):
+            assert asks(at, "a") == ["n1"]
+            await asyncio.sleep(1)
+        for _ in range(40):
+            assert at.cluster.holds() == {}
+            assert asks(at, "a") == ["n1"]
+            assert asks(at, "later") == ["n1"]
+            await asyncio.sleep(1)
+
+    run(main)

@@ -72,9 +72,10 @@ class Place:
     retried: float = float("-inf")
     next_retry: float = float("inf")
     tried: float = float("-inf")
-    """By the clock, when kube-scheduler last tried it and our extender named a node."""
+    """By the clock, when kube-scheduler first tried it after that and our extender named a node."""
     stays_away: bool = False
-    """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it."""
+    """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it, until
+    our extender has refused it again."""
     left: float = float("-inf")
     """By the clock, when our extender last named victims for it to kube-scheduler."""
 
@@ -193,7 +194,7 @@ class LineKeeper:
     def asked(self, uid: str) -> None:
         """Notes that kube-scheduler tries the pod, and that our extender named a node."""
         place = self._places.get(uid)
-        if place is not None:
+        if place is not None and place.tried < place.offered:
             place.tried = self.clock()
 
     def leave_to_scheduler(self, uid: str) -> None:
@@ -300,9 +301,9 @@ class LineKeeper:
         """Notes who stays away; reports whether somebody does who did not before."""
         more = False
         for place in self._places.values():
-            if place.retries:
-                before, place.stays_away = place.stays_away, self._is_away(place, now)
-                more = more or (place.stays_away and not before)
+            if place.retries and not place.stays_away:
+                place.stays_away = self._is_away(place, now)
+                more = more or place.stays_away
         return more
 
     def _is_away(self, place: Place, now: float) -> bool:
