@@ -9,32 +9,42 @@
 
 static signed char card_of_device[DEVICES]; /* card + 2; 0 while unknown */
 
-static int device_card(CUdevice device) {
-    if (device < 0 || device >= DEVICES)
-        return CARD_NONE;
-    int known = __atomic_load_n(&card_of_device[device], __ATOMIC_RELAXED);
-    if (__builtin_expect(known != 0, 1))
-        return known - 2;
-    CUuuid uuid;
+/* Asks the driver which card a device is; what it answers, or an error where it cannot be asked. */
+static CUresult ask_uuid(CUdevice device, CUuuid *uuid) {
     /* The second form tells MIG instances apart; old drivers have the first alone. */
     CUresult (*ask)(CUuuid *, CUdevice) =
         cot_driver.cuDeviceGetUuid_v2 ? cot_driver.cuDeviceGetUuid_v2 : cot_driver.cuDeviceGetUuid;
-    if (ask == NULL || ask(&uuid, device) != CUDA_SUCCESS)
-        return CARD_NONE;
-    int card = slot_card(uuid.bytes);
-    __atomic_store_n(&card_of_device[device], (signed char)(card + 2), __ATOMIC_RELAXED);
-    return card;
+    return ask != NULL ? ask(uuid, device) : CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* Whether every call for this device fails: then the driver says best what is wrong. */
+static bool is_no_device(CUresult answer) {
+    return answer == CUDA_ERROR_NOT_INITIALIZED || answer == CUDA_ERROR_DEINITIALIZED ||
+           answer == CUDA_ERROR_NO_DEVICE || answer == CUDA_ERROR_INVALID_DEVICE;
 }
 
 struct here here_on(CUdevice device) {
     struct here here = {.place = PLACE_THROUGH, .device = device, .card = CARD_NONE};
     if (!slot_present())
         return here;
+    CUuuid uuid;
+    bool cached = device >= 0 && device < DEVICES;
+    int known = cached ? __atomic_load_n(&card_of_device[device], __ATOMIC_RELAXED) : 0;
+    CUresult answer = __builtin_expect(known != 0, 1) ? CUDA_SUCCESS : ask_uuid(device, &uuid);
+    if (is_no_device(answer))
+        return here;
     here.place = PLACE_REFUSED;
     here.refusal = CUDA_ERROR_NOT_PERMITTED;
     if (!slot_attached())
         return here;
-    here.card = device_card(device);
+    if (known != 0)
+        here.card = known - 2;
+    else if (answer == CUDA_SUCCESS)
+        here.card = slot_card(uuid.bytes);
+    else
+        here.refusal = answer;
+    if (cached && answer == CUDA_SUCCESS && known == 0)
+        __atomic_store_n(&card_of_device[device], (signed char)(here.card + 2), __ATOMIC_RELAXED);
     if (here.card != CARD_NONE)
         here.place = PLACE_CARD;
     else if (slot_mode() != COT_ENFORCE)

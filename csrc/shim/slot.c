@@ -35,7 +35,7 @@ struct cot_usage *cot_usage;
 static char folder[3072];
 static unsigned char card_uuid[COT_CARDS][16];
 static bool card_named[COT_CARDS];
-static bool complained, looked;
+static bool looked;
 static pthread_mutex_t mapping = PTHREAD_MUTEX_INITIALIZER;
 
 static void forget_in_child(void) {
@@ -73,9 +73,19 @@ bool slot_present(void) {
     return folder[0] != '\0';
 }
 
-static bool complain(const char *what, const char *why) {
-    if (!__atomic_exchange_n(&complained, true, __ATOMIC_RELAXED))
-        fprintf(stderr, "cotenant: %s/%s %s: GPU memory is refused to this process\n", folder, what, why);
+/* Whether it may be over the next time: a process that has opened too much may close something. */
+static bool passes(int error) {
+    return error == EMFILE || error == ENFILE || error == ENOMEM || error == EAGAIN || error == EINTR;
+}
+
+/* Says once what is wrong, once more if it is there to stay, and leaves `error` in errno. */
+static bool complain(const char *what, const char *why, int error) {
+    static bool complained[2];
+    bool stays = !passes(error);
+    if (!__atomic_exchange_n(&complained[stays], true, __ATOMIC_RELAXED))
+        fprintf(stderr, "cotenant: %s/%s %s: GPU memory is refused to this process%s\n", folder, what, why,
+                stays ? "" : " until that is over");
+    errno = error;
     return false;
 }
 
@@ -84,16 +94,18 @@ static void *map_file(const char *name, size_t size, int flags, int protection) 
     snprintf(path, sizeof path, "%s/%s", folder, name);
     int fd = open(path, flags | O_CLOEXEC);
     if (fd < 0) {
-        complain(name, errno == ENOENT ? "is gone (the grant has ended)" : strerror(errno));
+        complain(name, errno == ENOENT ? "is gone (the grant has ended)" : strerror(errno), errno);
         return NULL;
     }
     struct stat st;
     void *mapped = MAP_FAILED;
-    if (fstat(fd, &st) == 0 && (size_t)st.st_size >= size)
+    bool whole = fstat(fd, &st) == 0 && (size_t)st.st_size >= size;
+    if (whole)
         mapped = mmap(NULL, size, protection, MAP_SHARED, fd, 0);
+    int error = whole ? errno : EINVAL;
     close(fd);
     if (mapped == MAP_FAILED) {
-        complain(name, "is not a file of the expected size");
+        complain(name, whole ? strerror(error) : "is not a file of the expected size", error);
         return NULL;
     }
     return mapped;
@@ -128,21 +140,32 @@ int slot_card(const unsigned char uuid[16]) {
     return CARD_NONE;
 }
 
-static bool map_both(void) {
-    const struct cot_limits *limits = map_file("limits", sizeof *limits, O_RDONLY, PROT_READ);
-    if (limits == NULL)
-        return false;
+static bool are_usable(const struct cot_limits *limits, const struct cot_usage *usage) {
     if (memcmp(limits->magic, COT_LIMITS_MAGIC, 8) != 0 || limits->abi != COT_ABI ||
         limits->cards > COT_CARDS)
-        return complain("limits", "has another ABI version than this library");
-    struct cot_usage *usage = map_file("usage", sizeof *usage, O_RDWR, PROT_READ | PROT_WRITE);
-    if (usage == NULL)
-        return false;
+        return complain("limits", "has another ABI version than this library", EINVAL);
     if (memcmp(usage->magic, COT_USAGE_MAGIC, 8) != 0 || usage->abi != COT_ABI ||
         usage->processes != COT_PROCESSES)
-        return complain("usage", "has another ABI version than this library");
+        return complain("usage", "has another ABI version than this library", EINVAL);
     if (memcmp(usage->owner, limits->owner, COT_OWNER_BYTES) != 0)
-        return complain("usage", "belongs to another grant than limits");
+        return complain("usage", "belongs to another grant than limits", EINVAL);
+    return true;
+}
+
+/* It may be tried often, so a failure leaves nothing mapped. */
+static bool map_both(void) {
+    struct cot_limits *limits = map_file("limits", sizeof *limits, O_RDONLY, PROT_READ);
+    struct cot_usage *usage =
+        limits != NULL ? map_file("usage", sizeof *usage, O_RDWR, PROT_READ | PROT_WRITE) : NULL;
+    if (usage == NULL || !are_usable(limits, usage)) {
+        int error = errno;
+        if (limits != NULL)
+            munmap(limits, sizeof *limits);
+        if (usage != NULL)
+            munmap(usage, sizeof *usage);
+        errno = error;
+        return false;
+    }
     for (uint32_t i = 0; i < limits->cards; i++)
         card_named[i] = slot_parse_uuid(limits->card[i].uuid, card_uuid[i]);
     cot_usage = usage;
@@ -198,24 +221,24 @@ static void clear_entry(struct cot_process *entry) {
 static bool take_entry(void) {
     int fd = open_usage();
     if (fd < 0)
-        return complain("usage", strerror(errno));
+        return complain("usage", strerror(errno), errno);
     unsigned index = 0;
     while (index < COT_PROCESSES && !lock_entry(fd, index, F_WRLCK))
         index++;
     if (index == COT_PROCESSES) {
         close(fd);
-        return complain("usage", "has no entry left for one more process");
+        return complain("usage", "has no entry left for one more process", EAGAIN);
     }
     void *holder = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
     bool held = holder != MAP_FAILED && madvise(holder, 4096, MADV_DONTFORK) == 0;
     if (!held) {
         close(fd);
-        return complain("usage", "cannot be held");
+        return complain("usage", "cannot be held", ENOMEM);
     }
     close(fd);
     if (__atomic_load_n(&cot_usage->closed, __ATOMIC_SEQ_CST)) {
         munmap(holder, 4096);
-        return complain("usage", "is closed (the grant has ended)");
+        return complain("usage", "is closed (the grant has ended)", EINVAL);
     }
     struct cot_process *entry = &cot_usage->process[index];
     clear_entry(entry);
@@ -232,8 +255,8 @@ bool slot_attach_slow(void) {
         tables_clear(); /* a fork's child has copies of its parent's, which mean nothing here */
         pools_clear();
         vmm_clear();
-        bool attached = slot_map() && take_entry();
-        __atomic_store_n(&cot_self->attachment, attached ? ATTACHED : REFUSED, __ATOMIC_RELEASE);
+        int found = slot_map() && take_entry() ? ATTACHED : passes(errno) ? DETACHED : REFUSED;
+        __atomic_store_n(&cot_self->attachment, found, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&cot_self->attaching);
     return cot_self->attachment == ATTACHED;
