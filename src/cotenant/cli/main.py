@@ -76,6 +76,19 @@ class _Table(click.Group):
             command.help = re.sub(r"(?<!kubectl )\bcotenant (?=[a-z]+\b)", f"{PLUGIN} ", command.help)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BadInput as error:
+            raise self._by_option(ctx, error) from None
+
+    def _by_option(self, ctx: click.Context, error: BadInput) -> BadInput:
+        """Names the field as it was typed: `gpus: ...` of a demand is `--gpus: ...` on the command line."""
+        command = self.get_command(ctx, ctx.invoked_subcommand or "")
+        field = str(error).partition(":")[0]
+        typed = {name for param in command.params for name in param.opts} if command else set()
+        return BadInput(f"--{error}") if f"--{field}" in typed else error
+
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
         return [each for each in params if each.name != "simulate"] if _is_plugin(ctx) else params
