@@ -141,6 +141,7 @@ def test_every_command_of_install_first_pod_and_moving_works_as_it_stands(reader
     assert "84Gi" in reader.follow("first-pod", "A quota")
 
     api.delete("/api/v1/namespaces/default/pods/first")
+    api.until_gone("/api/v1/namespaces/default/pods/first", 90)
     cluster.kubectl("create", "deployment", "web", "-n", "team", "--image=registry.example/model:1")
     for section in dict.fromkeys(each.section for each in pages.commands("moving")):
         reader.follow("moving", section)
