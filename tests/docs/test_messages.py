@@ -9,8 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "troubleshooting.md"
-OF_OTHERS = ("(kube-scheduler)", "(kubelet)")
-"""Rows that quote kube-scheduler or the kubelet."""
+OF_OTHERS = ("(kube-scheduler)", "(kubelet)", "(kubectl)")
+"""Rows that quote kube-scheduler, the kubelet or kubectl."""
 
 
 @functools.cache
