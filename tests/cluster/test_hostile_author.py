@@ -13,9 +13,18 @@ from typing import Any
 
 import pytest
 from cluster import chart
-from cluster.cotenant.accounts import holds_of
+from cluster.cotenant.accounts import amount, holds_of
 from cluster.cotenant.auditor import Auditor
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
+from cluster.cotenant.hostile_wishes import (
+    COUNTED,
+    GATED,
+    KINDS,
+    Attempt,
+    attempts,
+    counted_amounts,
+    granted_amounts,
+)
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import MEMORY, WHOLE, bound, container, pod, pods_of, running
 from cluster.policies.pods import as_account, may, plain
@@ -31,7 +40,6 @@ GRANT = "cotenant.dev/grant"
 SHOWS_CARDS = "nvidia"
 NO_CARDS = '{"version": 1, "cards": []}'
 NOWHERE = {"nodeSelector": {"example.com/zone": "nowhere"}}
-GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +187,40 @@ class TestCannotGetMoreThanAsked:
         for who, words in ((author, "403.*cannot patch"), (api, "403.*sees no card|422.*resources")):
             with pytest.raises(Refused, match=words):
                 who.patch(f"{pods_of(namespace)}/own/ephemeralcontainers", body, kind="strategic")
+
+
+class TestCannotGetMoreThanWasCounted:
+    @pytest.mark.timeout(300)
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_by_any_wish_in_any_container_before_or_after_admission(
+        self, author: Api, api: Api, namespace: str, hollow_nodes, cotenant: Installation, kind: str
+    ):
+        """Each pod's grant against its own requests, and all of them against what the quota has counted."""
+        nodes = [f"hollow-{namespace}-{number}" for number in range(3)]
+        hollow_nodes([gpu_node(name, [80 * GIB] * 8) for name in nodes])
+        quota = f"/api/v1/namespaces/{namespace}/resourcequotas"
+        hard = {f"requests.{name}": "100Ti" for name in COUNTED}
+        api.create(quota, {"metadata": {"name": "gpu"}, "spec": {"hard": hard}})
+        api.until(f"{quota}/gpu", lambda seen: seen.get("status", {}).get("hard"))
+        tried = list(attempts(kind, "A100", ",".join(uuid_of(nodes[0], at) for at in range(8))))
+        with ThreadPoolExecutor(8) as hands:
+            made = list(hands.map(lambda each: _tries(author, pods_of(namespace), each.pod), tried))
+            kept = [each for each, was_made in zip(tried, made, strict=True) if was_made]
+            list(hands.map(lambda each: _released(author, namespace, each), kept))
+        assert len(kept) > len(tried) / 2
+        seen = [
+            api.until(f"{pods_of(namespace)}/{each.pod['metadata']['name']}", _is_decided, 60)
+            for each in kept
+        ]
+        granted_in_all = dict.fromkeys(COUNTED, 0)
+        for body in seen:
+            for name, bytes_or_cards in granted_amounts(body).items():
+                assert bytes_or_cards <= counted_amounts(body)[name], (body["metadata"]["name"], name)
+                granted_in_all[name] += bytes_or_cards
+        used = api.get(f"{quota}/gpu")["status"]["used"]
+        for name, sum_ in granted_in_all.items():
+            assert sum_ <= amount(used[f"requests.{name}"])
+        assert sum(bool(body["spec"].get("nodeName")) for body in seen) > len(seen) / 2, "most were bound"
 
 
 class TestCannotGetACardWithoutAsking:
@@ -332,6 +374,23 @@ def test_an_agents_token_touches_no_other_node(
     with pytest.raises(Refused, match="403"):
         agent.delete(f"/api/v1/nodes/{node}")
     api.delete(f"{path}/agent", gracePeriodSeconds=0)
+
+
+def _released(author: Api, namespace: str, attempt: Attempt) -> None:
+    """Takes the gate away, with what the author writes meanwhile; what only the server writes is refused."""
+    path = f"{pods_of(namespace)}/{attempt.pod['metadata']['name']}"
+    if attempt.later:
+        with contextlib.suppress(Refused):
+            author.patch(path, {"metadata": {"annotations": attempt.later}})
+    author.patch(path, {"spec": {"schedulingGates": None}})
+
+
+def _is_decided(body: Object) -> bool:
+    """Whether it is bound, or kube-scheduler has tried it without the gate and found no node."""
+    tried = [each for each in body["status"].get("conditions", ()) if each["type"] == "PodScheduled"]
+    return bool(body["spec"].get("nodeName")) or any(
+        each["status"] == "False" and each.get("reason") != "SchedulingGated" for each in tried
+    )
 
 
 def _nonsense() -> Iterator[Object]:
