@@ -4,11 +4,14 @@ Policies are tried one by one in policies/; here the whole product stands agains
 """
 
 import contextlib
+import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -31,6 +34,8 @@ from cluster.policies.pods import as_account, may, plain
 from cluster.testbed import hollow
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
+from kube.admission.reviews import asked as review_of
+from kube.hostile import hostile_pods
 
 pytestmark = pytest.mark.timeout(120)
 PATIENCE = 3.0
@@ -295,6 +300,55 @@ class TestCannotStopOthers:
             assert cotenant.leader() is leader
             assert auditor.violations == []
 
+    @pytest.mark.timeout(600)
+    def test_by_filling_the_servers_memory(
+        self, author: Api, api: Api, cotenant: Installation, namespace: str, innocent: str, node: str
+    ):
+        """10,000 requests: as many through the API server as it carries in a test, the others straight to the server."""
+        leader = cotenant.leader()
+        assert leader is not None
+        address = cotenant.addresses[cotenant.servers.index(leader)]
+        _sends_to_server(cotenant, address, namespace, node, 400)
+        before = _resident(leader.pid)
+        with ThreadPoolExecutor(8) as hands:
+            made = list(
+                hands.map(
+                    lambda number: _tries(author, pods_of(namespace), _long_quantity(number)), range(400)
+                )
+            )
+            assert not any(made)
+            author.create(pods_of(namespace), pod("edited", container(memory="17Gi")))
+            list(hands.map(lambda number: _edits(author, namespace, number), range(100)))
+            list(hands.map(lambda number: _ends(api, author, namespace, number), range(400)))
+        _sends_to_server(cotenant, address, namespace, node, 9_100)
+        assert leader.running
+        assert cotenant.leader() is leader
+        assert _resident(leader.pid) < before + 50 * 2**20
+        _binds(api, innocent, "after", memory="1Gi")
+
+    def test_by_annotations_that_leave_no_room_for_a_grant(
+        self, author: Api, api: Api, cotenant: Installation, namespace: str, innocent: str, node: str
+    ):
+        """With them beyond 256 KiB, no status could be written any more: the pod would never end, its charge neither."""
+        note = "example.com/note"
+        with pytest.raises(Refused, match=r"metadata.annotations: .*remove or shorten"):
+            author.create(
+                pods_of(namespace), pod("full", container(memory="1Gi"), annotations={note: "x" * 240_000})
+            )
+        author.create(pods_of(namespace), pod("grows", container(memory="1Gi"), **GATED))
+        path = f"{pods_of(namespace)}/grows"
+        author.patch(path, {"metadata": {"annotations": {note: "x" * (2**18 - len(note))}}})
+        author.patch(path, {"spec": {"schedulingGates": None}})
+        api.until(
+            f"/api/v1/namespaces/{namespace}/events",
+            lambda seen: any("with the grant" in each["message"] for each in seen["items"]),
+            30,
+        )
+        assert "nodeName" not in api.get(path)["spec"]
+        _binds(api, innocent, "meanwhile", memory="16Gi")
+        author.patch(path, {"metadata": {"annotations": {note: "short"}}})
+        assert sum(hold.memory for _, hold in holds_of(bound(api, namespace, "grows", 60))) == GIB
+
     @pytest.mark.parametrize("kept", [{"cpu": "1000"}, NOWHERE], ids=["CPU", "node selector"])
     def test_by_pods_that_something_else_keeps_and_that_are_changed_for_ever(
         self, author: Api, api: Api, namespace: str, innocent: str, node: str, kept: Object
@@ -338,7 +392,7 @@ class TestCannotStopOthers:
             {"aliyun.com/gpu-mem": "3"},
             {"volcano.sh/gpu-number": "1"},
             {"memory": "1Gi", "compute": "101"},
-            *({"memory": "1"} for _ in range(6)),
+            *({"memory": "1Ki"} for _ in range(6)),
         ]
         made = [
             _tries(author, pods_of(namespace), pod(f"greedy-{number}", container(**each)))
@@ -393,11 +447,65 @@ def _is_decided(body: Object) -> bool:
     )
 
 
+def _long_quantity(number: int) -> Object:
+    return pod(f"long-{number}", container(memory="9" * 1_300_000 + str(number)))
+
+
+def _edits(author: Api, namespace: str, number: int) -> None:
+    wish = f"{number}," + ",".join(f"{number}-{at}" for at in range(30_000))
+    with contextlib.suppress(Refused):
+        author.patch(
+            f"{pods_of(namespace)}/edited",
+            {"metadata": {"annotations": {"cotenant.dev/gpu-model": wish[:250_000]}}},
+        )
+
+
+def _ends(api: Api, author: Api, namespace: str, number: int) -> None:
+    """A pod without GPU that has ended, and stays."""
+    wish = {"cotenant.dev/gpu-model": f"{number}" + "x" * 250_000}
+    author.create(pods_of(namespace), pod(f"ended-{number}", container(), annotations=wish, **NOWHERE))
+    api.patch(f"{pods_of(namespace)}/ended-{number}/status", {"status": {"phase": "Succeeded"}})
+
+
+def _sends_to_server(
+    cotenant: Installation, address: str, namespace: str, node: str, count: int, at_once: int = 4
+) -> None:
+    """Straight to webhook and extender, half of them each."""
+
+    def sends(part: int) -> None:
+        bodies = hostile_pods(Random(part), 200_000)
+        webhook, extender = cotenant.webhook_connection(address), cotenant.extender_connection(address)
+        for number, body in enumerate(islice(bodies, count // at_once)):
+            uid = f"hostile-{part}-{number % 20}"
+            body["metadata"] |= {
+                "name": uid,
+                "namespace": namespace,
+                "uid": uid,
+                "resourceVersion": str(number),
+            }
+            if number % 2:
+                _posts(extender, "/filter", {"Pod": body, "NodeNames": [node]})
+            else:
+                _posts(webhook, "/mutate", review_of(body))
+        webhook.close()
+        extender.close()
+
+    with ThreadPoolExecutor(at_once) as hands:
+        list(hands.map(sends, range(at_once)))
+
+
+def _posts(connection: http.client.HTTPSConnection, path: str, body: Object) -> None:
+    connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    answer.read()
+    assert answer.status in (200, 400), answer.status
+
+
 def _nonsense() -> Iterator[Object]:
-    filler = "x" * 250_000
+    filler = "x" * 200_000
     kinds: list[Callable[[str], Object]] = [
-        lambda name: pod(name, container(whole="64")),
-        lambda name: pod(name, container(memory="64Gi"), annotations={"gpu-count.cotenant.dev/main": "64"}),
+        lambda name: pod(name, container(whole="16")),
+        lambda name: pod(name, container(memory="64Gi"), annotations={"gpu-count.cotenant.dev/main": "16"}),
         lambda name: pod(name, container(memory="7Ei")),
         lambda name: pod(name, container(memory="1Gi"), annotations={"cotenant.dev/gpu-model": "B9000"}),
         lambda name: pod(name, container(memory="1Gi"), annotations=_uuids(256)),

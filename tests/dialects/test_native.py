@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from dialects.spelling import GI, MI, card, gpu, read
 
-from cotenant.core.demand import Demand, Memory
+from cotenant.core.demand import SLOT_CARDS, Demand, Memory
 from cotenant.core.errors import BadInput
 from cotenant.dialects.native import Native
 from cotenant.dialects.wishes import read_wishes
+from cotenant.hardware import slots
 
 MEMORY = "cotenant.dev/gpu-memory"
 COMPUTE = "cotenant.dev/gpu-compute"
@@ -93,7 +94,7 @@ def test_zero_is_not_asked(zero: object) -> None:
         ({MEMORY: "4Gi", COMPUTE: "101"}, "cotenant.dev/gpu-compute: 101: each GPU has 100 percent"),
         ({MEMORY: "4Gi", WHOLE: "1"}, "cotenant.dev/gpu: a whole GPU brings all its memory"),
         ({COMPUTE: "50", WHOLE: "1"}, "cotenant.dev/gpu: a whole GPU brings all its memory and compute"),
-        ({WHOLE: "2000"}, "cotenant.dev/gpu: 2000 GPUs are more than a node can have"),
+        ({WHOLE: "2000"}, "cotenant.dev/gpu: 2000 GPUs are more than a container can use"),
         (
             {"cotenant.dev/gpu-mem": "4Gi"},
             "cotenant.dev/gpu-mem is not known: did you mean cotenant.dev/gpu-memory?",
@@ -130,7 +131,7 @@ def test_what_makes_no_sense_is_refused_by_container_and_resource(
             "annotation gpu-count.cotenant.dev/main: '0' is not a number of GPUs",
         ),
         ({"gpu-count.cotenant.dev/main": "-1"}, "annotation gpu-count.cotenant.dev/main: '-1' is below zero"),
-        ({"gpu-count.cotenant.dev/main": "5000"}, "'5000' is not a number of GPUs from 1 to 1024"),
+        ({"gpu-count.cotenant.dev/main": "5000"}, "'5000' is not a number of GPUs from 1 to 16"),
         (
             {"cotenant.dev/gpu-model": "A100,,H100"},
             "annotation cotenant.dev/gpu-model: 'A100,,H100' has an empty name",
@@ -159,6 +160,18 @@ def test_wishes_that_make_no_sense_are_refused_by_annotation(annotations: dict[s
 def test_too_little_memory_for_so_many_cards_is_refused() -> None:
     with pytest.raises(BadInput, match=r"cotenant.dev/gpu-memory: 1 bytes cannot be spread over 2 GPUs"):
         read({MEMORY: "1"}, annotations={"gpu-count.cotenant.dev/main": "2"})
+
+
+def test_a_container_asks_for_no_more_cards_than_its_slot_can_limit() -> None:
+    assert SLOT_CARDS == slots.CARDS
+    count = "gpu-count.cotenant.dev/main"
+    for limits, wished in (({WHOLE: "16"}, {}), ({MEMORY: "16Gi"}, {count: "16"})):
+        asked = read(limits, annotations=wished)
+        assert asked is not None
+        assert asked.demand.count == 16
+    for limits, wished in (({WHOLE: "17"}, {}), ({MEMORY: "17Gi"}, {count: "17"})):
+        with pytest.raises(BadInput, match=r"17.* 16"):
+            read(limits, annotations=wished)
 
 
 def test_whole_cards_are_not_counted_twice() -> None:

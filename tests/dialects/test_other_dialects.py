@@ -80,7 +80,7 @@ def test_native_wishes_hold_in_every_dialect() -> None:
         ),
         (
             {"volcano.sh/gpu-number": "1025"},
-            "volcano.sh/gpu-number: 1025 GPUs are more than a node can have",
+            "volcano.sh/gpu-number: 1025 GPUs are more than a container can use",
         ),
         ({"nvidia.com/gpu": "0.5"}, "nvidia.com/gpu: '0.5' is not a whole number"),
         (

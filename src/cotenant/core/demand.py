@@ -19,6 +19,11 @@ PLACEMENTS = ("frag", "binpack", "spread")
 MOST_CARDS = 1024
 """More GPUs than one machine can have: a larger number is a mistake."""
 
+SLOT_CARDS = 16
+"""The GPUs that one slot can limit (COT_CARDS of csrc/include/cotenant_slot.h): a container with more does
+not start.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
+
+LONGEST_MODEL = 128
+"""Characters of a model's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,11 @@ def begins(uuid: str, asked: str) -> bool:
 _KIND = re.compile(r"mig-gpu-|mig-|gpu-")
 
 
-@cache
 def _words(model: str) -> tuple[str, ...]:
+    """A longer text than any model's name has is cut: others write it, and it is cached."""
+    return _split(model[:LONGEST_MODEL])
+
+
+@lru_cache(maxsize=1024)
+def _split(model: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[a-z0-9]+", model.lower()))

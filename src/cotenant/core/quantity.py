@@ -37,11 +37,15 @@ def scale_of(suffix: str) -> Fraction | None:
     return Fraction(10) ** int(exponent[1]) if exponent else _SCALE.get(suffix)
 
 
-@lru_cache(maxsize=1024)
 def parse_quantity(text: str) -> Fraction | int | None:
-    """Returns the exact amount, an int if it is whole; None if the text is not a quantity.
+    """Returns the exact amount, an int if it is whole; None if the text is not a quantity."""
+    return _parsed(text) if len(text) <= LONGEST else None
 
-    Cached, since the pods of a cluster ask for the same few amounts.
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Fraction | int | None:
+    """Cached, since the pods of a cluster ask for the same few amounts. The text is short: what others send
+    must not fill the cache with megabytes.
     """
     parts = split_number(text)
     scale = None if parts is None else scale_of(parts[1])

@@ -46,6 +46,15 @@ class Aliyun:
         """Bytes of one `aliyun.com/gpu-mem`."""
         return _UNITS[self.unit]
 
+    @property
+    def unit_hint(self) -> str:
+        if self.unit == "MiB":
+            return f"{MEMORY} is in MiB here: ask for less"
+        return (
+            f"{MEMORY} is in GiB here: ask for less, or if MiB are meant, as where the device plugin has "
+            "--memory-unit=MiB, an administrator sets dialects.aliyun.unit to MiB"
+        )
+
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
         if COUNT in asked:
             raise BadInput(

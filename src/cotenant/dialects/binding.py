@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotenant.core.gpu import GPU
+from cotenant.core.grant import Share
+from cotenant.core.units import LARGEST
 from cotenant.dialects import names
 from cotenant.dialects.dialect import ContainerDemand, Env, GrantedGpu, HeldSlot, SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
 from cotenant.dialects.registry import Dialects
+
+_LONGEST_UUID = 128
+_LONGEST_UID = 64
+"""Characters of a GPU's and a pod's, with some to spare: today's have 40 and 36."""
 
 
 def environment(slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -> tuple[Env, ...]:
@@ -40,6 +46,25 @@ def bind_annotations(
         if speaking:
             annotations |= dialect.of_pod(speaking, bound_ns)
     return annotations
+
+
+def largest_annotations(slots: Sequence[SlotDemand], dialects: Dialects) -> dict[str, str]:
+    """Builds the annotations of the longest grant that these slots may get, whatever the GPUs are called."""
+    most = max((slot.demand.gpus for slot in slots), default=0)
+    uuids = [f"{number:0{_LONGEST_UUID}}" for number in range(most)]
+    gpus = {uuid: GPU(uuid, 10**4 + at, "", LARGEST, parent=uuid) for at, uuid in enumerate(uuids)}
+    grants = tuple(
+        SlotGrant(
+            slot.container,
+            tuple(
+                Share(uuid, LARGEST, slot.demand.compute, whole=slot.demand.memory is None)
+                for uuid in uuids[: slot.demand.gpus]
+            ),
+            tuple(member.container for member in slot.members[:-1]),
+        )
+        for slot in slots
+    )
+    return bind_annotations(slots, PodGrant("0" * _LONGEST_UID, grants), gpus, 10**19, dialects)
 
 
 def _cards(slot: SlotGrant, gpus: Mapping[str, GPU]) -> tuple[GrantedGpu, ...]:

@@ -83,6 +83,10 @@ class Dialect(Protocol):
     """Annotations that only the server may write, beside the native ones."""
 
     @property
+    def unit_hint(self) -> str:
+        """What to do if an amount of memory was meant in another unit."""
+
+    @property
     def enabled(self) -> bool:
         """Whether pods may ask in this dialect and nodes report it."""
 

@@ -15,6 +15,8 @@ from cotenant.dialects.dialect import ShownByUuid
 from cotenant.dialects.wishes import Wishes
 
 _DEMANDED = (names.GPU_MEMORY, names.GPU_COMPUTE, names.GPU)
+_LONGEST = 80
+"""Characters that are shown of a name that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,10 @@ class Native(ShownByUuid):
     @property
     def enabled(self) -> bool:
         return True
+
+    @property
+    def unit_hint(self) -> str:
+        return f"{names.GPU_MEMORY} is in bytes and takes units, such as 4Gi: ask for less"
 
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
         for resource in asked:
@@ -90,6 +96,7 @@ class Native(ShownByUuid):
 
 
 def _unknown(container: str, resource: str) -> BadInput:
+    resource = ascii(resource[:_LONGEST])[1:-1]
     near = get_close_matches(resource.rpartition("/")[2], [name.rpartition("/")[2] for name in _DEMANDED], 1)
     return BadInput(
         f"container {container!r}: {resource} is not known: "

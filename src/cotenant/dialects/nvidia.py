@@ -25,6 +25,10 @@ class Nvidia(ShownByUuid):
     resources: ClassVar[tuple[str, ...]] = (CARDS,)
     pod_annotations: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def unit_hint(self) -> str:
+        return f"{CARDS} counts whole GPUs"
+
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
         return wishes.whole_cards(container, CARDS, asked[CARDS]) if CARDS in asked else None
 

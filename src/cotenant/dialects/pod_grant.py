@@ -17,8 +17,12 @@ from cotenant.core.units import LARGEST
 from cotenant.dialects import names
 
 VERSION = 1
-_LONGEST = 64 * 1024
-"""A pod with a hundred containers on eight cards each needs half of this."""
+LONGEST = 128 * 1024
+"""Characters. The largest pod that is admitted, 32 containers with 16 GPUs each, fits whatever its GPUs are
+called.
+"""
+_LONGEST_CACHED = 4 * 1024
+"""Characters. Longer ones are rare, and 256 of them would be kept."""
 
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")]
 _PodUid = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
@@ -106,14 +110,12 @@ def write_grant(grant: PodGrant) -> str:
 
 def read_grant(text: object, uid: str) -> PodGrant:
     """Reads the grant of the pod with this UID."""
-    if not isinstance(text, str) or len(text) > _LONGEST:
+    if not isinstance(text, str) or len(text) > LONGEST:
         raise _unreadable("it is not a text of a grant's size")
-    return _read(text, uid)
+    return (_cached if len(text) <= _LONGEST_CACHED else _read)(text, uid)
 
 
-@lru_cache(maxsize=256)
 def _read(text: str, uid: str) -> PodGrant:
-    """Parses the text; cached, since what was just written is soon read again."""
     try:
         version = msgspec.json.decode(text, type=_Version).version
         if version != VERSION:
@@ -137,6 +139,10 @@ def _read(text: str, uid: str) -> PodGrant:
     if len(set(containers)) != len(containers):
         raise _unreadable("it names a container twice")
     return result
+
+
+_cached = lru_cache(maxsize=256)(_read)
+"""What was just written is soon read again."""
 
 
 def _unreadable(why: str) -> GrantUnreadable:

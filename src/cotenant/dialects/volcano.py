@@ -54,6 +54,10 @@ class Volcano:
     def _unit(self) -> int:
         return self.memory_factor * _MIB
 
+    @property
+    def unit_hint(self) -> str:
+        return f"{MEMORY} is in {self.memory_factor} MiB here (dialects.volcano.memory_factor): ask for less"
+
     def read(self, container: str, asked: Mapping[str, int], wishes: Wishes) -> Demand | None:
         if MEMORY in asked and NUMBER in asked:
             raise BadInput(

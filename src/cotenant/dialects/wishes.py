@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotenant.core.demand import MOST_CARDS, PLACEMENTS, Demand
+from cotenant.core.demand import PLACEMENTS, SLOT_CARDS, Demand
 from cotenant.core.errors import BadInput
+from cotenant.core.gpu import LONGEST_MODEL
 from cotenant.core.mode import Mode, parse_mode
 from cotenant.core.units import LARGEST, Memory
 from cotenant.dialects import names
@@ -14,6 +15,12 @@ from cotenant.dialects.quantity import parse_whole, show
 
 MOST_NAMED = 256
 """The most models or UUIDs in one annotation: every GPU of the cluster is compared with each of them."""
+LONGEST_WISH = 12 * 2**10
+"""Characters of one annotation: 256 UUIDs, and some to spare. It is kept while the pod exists."""
+LONGEST_NAME = LONGEST_MODEL
+"""Characters of one model or UUID."""
+LONGEST_CONTAINER = 63
+"""Characters of a container's name, as Kubernetes has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,11 @@ class Wishes:
                 f"{field}: whole GPUs are counted by {resource} itself: leave out the annotation "
                 f"{names.gpu_count(container)}, which spreads memory over GPUs"
             )
-        if cards > MOST_CARDS:
-            raise BadInput(f"{field}: {cards} GPUs are more than a node can have: ask for less")
+        if cards > SLOT_CARDS:
+            raise BadInput(
+                f"{field}: {cards} GPUs are more than a container can use: ask for at most {SLOT_CARDS}, and "
+                "for more in other containers or pods"
+            )
         return Demand(whole=cards, models=self.models, uuids=self.uuids, placement=self.placement)
 
 
@@ -58,7 +68,7 @@ def read_wishes(annotations: Mapping[str, str]) -> Wishes:
     annotations = {key: text for key, text in annotations.items() if text.strip()}
     return Wishes(
         counts={
-            container: _count(text, key)
+            container: _count(text, container)
             for key, text in annotations.items()
             if (container := names.counted_container(key)) is not None
         },
@@ -78,16 +88,27 @@ def read_mode(texts: Mapping[str, str], where: str) -> Mode | None:
     return parse_mode(text, f"{where} {names.ENFORCE}") if text.strip() else None
 
 
-def _count(text: str, key: str) -> int:
+def _count(text: str, container: str) -> int:
+    if len(container) > LONGEST_CONTAINER:
+        raise BadInput(
+            f"annotation {names.gpu_count(show(container))}: no container has a name of {len(container)} "
+            f"characters: name one of the pod"
+        )
+    key = names.gpu_count(container)
     count = parse_whole(text, f"annotation {key}", "2")
-    if not 1 <= count <= MOST_CARDS:
-        raise BadInput(f"annotation {key}: {show(text)} is not a number of GPUs from 1 to {MOST_CARDS}")
+    if not 1 <= count <= SLOT_CARDS:
+        raise BadInput(f"annotation {key}: {show(text)} is not a number of GPUs from 1 to {SLOT_CARDS}")
     return count
 
 
 def _list(annotations: Mapping[str, str], key: str, example: str) -> tuple[str, ...]:
     if key not in annotations:
         return ()
+    if len(annotations[key]) > LONGEST_WISH:
+        raise BadInput(
+            f"annotation {key}: it is longer than {LONGEST_WISH} characters: name those that matter, or "
+            "choose nodes by nodeSelector"
+        )
     parts = tuple(part.strip() for part in annotations[key].split(","))
     if not all(parts):
         raise BadInput(
@@ -97,6 +118,12 @@ def _list(annotations: Mapping[str, str], key: str, example: str) -> tuple[str, 
         raise BadInput(
             f"annotation {key}: it names {len(parts)}, at most {MOST_NAMED} can be named: name those that "
             "matter, or choose nodes by nodeSelector"
+        )
+    longest = max(parts, key=len)
+    if len(longest) > LONGEST_NAME:
+        raise BadInput(
+            f"annotation {key}: {show(longest)} is longer than {LONGEST_NAME} characters: write it like "
+            f"{example}"
         )
     return parts
 

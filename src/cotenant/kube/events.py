@@ -31,8 +31,22 @@ PAUSE = 60.0
 """Seconds between two writes about the same thing."""
 AT_ONCE = 4
 LONGEST_NAME = 253
+LONGEST_MESSAGE = 1024
+"""Characters, as Kubernetes has it."""
 MOST = 1000
 """Events that wait to be written; more are dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """Whom an event is about. The pod itself is not kept: it comes with all its annotations."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def of(cls, pod: Pod) -> _Subject:
+        return cls(pod.metadata.namespace, pod.metadata.name)
 
 
 @dataclass
@@ -50,7 +64,7 @@ class EventRecorder:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], datetime] = lambda: datetime.now(UTC)
     _told: dict[tuple[str, str], _Told] = field(default_factory=dict)
-    _waiting: dict[tuple[str, str], tuple[Pod, str | Callable[[], str]]] = field(default_factory=dict)
+    _waiting: dict[tuple[str, str], tuple[_Subject, str | Callable[[], str]]] = field(default_factory=dict)
     _some: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
     def record(self, pod: Pod, reason: str, message: str | Callable[[], str]) -> None:
@@ -60,7 +74,7 @@ class EventRecorder:
         if told is not None and self.clock() - told.at < PAUSE:
             return
         if len(self._waiting) < MOST:
-            self._waiting[key] = (pod, message)
+            self._waiting[key] = (_Subject.of(pod), _cut(message))
             self._some.set()
 
     def forget(self, uid: str) -> None:
@@ -80,35 +94,36 @@ class EventRecorder:
                 await self._some.wait()
                 continue
             key = next(iter(self._waiting))
-            pod, message = self._waiting.pop(key)
+            subject, message = self._waiting.pop(key)
             try:
                 text = message if isinstance(message, str) else message()
             except KeyError:
                 continue  # it does not wait any more
             except Exception:  # whatever it is, the server must not end by it
-                meta = pod.metadata
-                log.exception("event cannot be worded", namespace=meta.namespace, pod=meta.name, uid=meta.uid)
+                log.exception(
+                    "event cannot be worded", namespace=subject.namespace, pod=subject.name, uid=key[0]
+                )
                 continue
-            await self._write(pod, key, text)
+            await self._write(subject, key, text)
 
-    async def _write(self, pod: Pod, key: tuple[str, str], text: str) -> None:
-        meta, (uid, reason) = pod.metadata, key
+    async def _write(self, subject: _Subject, key: tuple[str, str], text: str) -> None:
+        uid, reason = key
         now = self.wall()
         told = self._told.get(key)
         told = _Told(now, self.clock()) if told is None else _Told(told.since, self.clock(), told.count + 1)
         self._told[key] = told
         body = {
-            "metadata": {"name": _name(meta.name, uid, reason)},
+            "metadata": {"name": _name(subject.name, uid, reason)},
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "namespace": meta.namespace,
-                "name": meta.name,
+                "namespace": subject.namespace,
+                "name": subject.name,
                 "uid": uid,
             },
             "type": "Warning",
             "reason": reason,
-            "message": text[:1024],
+            "message": text[:LONGEST_MESSAGE],
             "count": told.count,
             "firstTimestamp": _stamp(told.since),
             "lastTimestamp": _stamp(now),
@@ -117,11 +132,15 @@ class EventRecorder:
             "reportingInstance": COMPONENT,
         }
         try:
-            await self.client.apply(EVENTS, body, COMPONENT, meta.namespace, force=True, within=5.0)
+            await self.client.apply(EVENTS, body, COMPONENT, subject.namespace, force=True, within=5.0)
         except KubeError as error:
             log.debug(
-                "event not recorded", namespace=meta.namespace, pod=meta.name, uid=meta.uid, error=error
+                "event not recorded", namespace=subject.namespace, pod=subject.name, uid=uid, error=error
             )
+
+
+def _cut(message: str | Callable[[], str]) -> str | Callable[[], str]:
+    return message[:LONGEST_MESSAGE] if isinstance(message, str) else message
 
 
 def _name(pod: str, uid: str, reason: str) -> str:

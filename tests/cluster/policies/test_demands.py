@@ -120,6 +120,18 @@ class TestAMode:
         with pytest.raises(Refused, match="observe is less strict than warn"):
             author.create(pods, gpu("observed", {names.ENFORCE: "observe"}))
 
+    @pytest.mark.parametrize("label", ["Enforce", "strict", "observed", ""])
+    def test_is_not_relaxed_where_the_namespace_says_what_is_no_mode(
+        self, api: Api, author: Api, pods: str, namespace: str, label: str
+    ):
+        """The agent takes the pod's own mode first, so the namespace's slip would let every pod choose."""
+        api.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {names.ENFORCE: label}}})
+        time.sleep(0.5)
+        for mode in ("observe", "warn"):
+            with pytest.raises(Refused, match=rf"403.*{mode} is less strict than enforce"):
+                author.create(pods, gpu("lax", {names.ENFORCE: mode}))
+        author.create(pods, gpu("strict", {names.ENFORCE: "enforce"}))
+
     def test_is_not_relaxed_by_a_binding(self, api: Api, pods: str):
         api.create(pods, gpu("bound"))
         body = {
@@ -151,6 +163,31 @@ class TestCards:
         theirs["spec"]["nodeName"] = NODE
         with pytest.raises(Refused, match=r"403.*runtimeClassName"):
             author.create(pods, theirs)
+
+    @pytest.mark.parametrize(
+        ("limits", "is_theirs"),
+        [
+            ({"nvidia.com/gpu": "0"}, False),
+            ({"nvidia.com/x": "0"}, False),
+            ({"nvidia.com/x": "1"}, False),
+            ({"nvidia.com/hostdev": "1"}, False),
+            ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.5gb": "0"}, False),
+            ({"nvidia.com/mig-1g.5gb": "2"}, True),
+            ({"nvidia.com/gpu.shared": "1"}, True),
+            ({"nvidia.com/x": "0", "nvidia.com/gpu": "1"}, True),
+        ],
+    )
+    def test_of_nvidias_own_plugin_are_asked_for_by_an_amount_of_gpus(
+        self, author: Api, pods: str, limits: dict[str, str], is_theirs: bool
+    ):
+        """Anything else could be had on one of our nodes, and shows all cards there."""
+        made = plain("theirs", runtimeClassName=RUNTIME_CLASS)
+        made["spec"]["containers"][0]["resources"] = {"limits": limits}
+        if is_theirs:
+            author.create(pods, made)
+            return
+        with pytest.raises(Refused, match=r"403.*shows the node's cards"):
+            author.create(pods, made)
 
     def test_are_seen_by_those_who_run_the_cluster(self, api: Api):
         path = "/api/v1/namespaces/kube-system/pods"

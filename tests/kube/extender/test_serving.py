@@ -201,10 +201,7 @@ def test_inspect_counts_in_the_unit_of_the_dialect_and_never_more_than_a_card():
         told["cards"][0]["memory"] = card
         node["metadata"]["annotations"][names.GPUS] = json.dumps(told)
         at.api.add_node(node)
-        at.api.add(pod_json("whole", None, cotenant_dev__gpu="1"))
-        at.api.change(
-            "whole", lambda it: it["spec"]["containers"][0].update(resources={"limits": {names.GPU: "1"}})
-        )
+        at.api.add(pod_json("whole", None, **{names.GPU: "1"}))
         await at.bind("whole")
         (found,) = (await (await http.get("/gpushare-scheduler/inspect")).json())["nodes"]
         unit = at.dialects.aliyun.bytes_each

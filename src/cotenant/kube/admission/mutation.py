@@ -14,21 +14,26 @@ from typing import Any
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects import names
-from cotenant.dialects.binding import environment
+from cotenant.dialects.binding import environment, largest_annotations
 from cotenant.dialects.dialect import ContainerDemand, Env, SlotDemand
 from cotenant.dialects.quantity import format_whole, parse_whole, show
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import read_wishes
 from cotenant.hardware.enforcers.shim import IN_CONTAINER, PRELOAD_FILE
+from cotenant.kube.admission.doubts import check_meaning
 from cotenant.kube.admission.json_patch import json_patch
 from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.patches import Operation
-from cotenant.kube.pods.pod_json import LISTS, annotations_of, as_list, as_object, containers_of
+from cotenant.kube.pods.annotation_size import RESERVE_AT_ADMISSION, overflow, size_of
+from cotenant.kube.pods.pod_json import LISTS, annotations_of, as_list, as_object, containers_of, labels_of
 from cotenant.kube.pods.slots import PodDemand, slots_of_pod
 
 _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
 """For a GPU pod's other containers: many images set `all`, and a runtime class applies to the whole pod."""
 
+
+MOST_CONTAINERS = 256
+"""Containers of a pod with GPU, with or without: every server keeps them in memory."""
 
 _OURS = (str(PRELOAD_FILE), str(IN_CONTAINER))
 """What the device plugin mounts into a container."""
@@ -48,12 +53,18 @@ class Mutation:
 
 def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Dialects) -> Mutation:
     """Raises BadInput if the pod must be refused; its message is for the person who creates the pod."""
-    annotations = annotations_of(pod)
-    demand = slots_of_pod(containers_of(pod), annotations, dialects)
+    annotations, containers = annotations_of(pod), containers_of(pod)
+    demand = slots_of_pod(containers, annotations, dialects)
     result = dict(pod)
     if not demand.slots:
         _strip(result, [key for key in annotations if names.only_server_writes(key)])
         return Mutation(result, list(json_patch(pod, result)), demand)
+    if len(containers) > MOST_CONTAINERS:
+        raise BadInput(
+            f"spec: {len(containers)} containers: a pod that requests a GPU has at most {MOST_CONTAINERS}: "
+            "put them in several pods"
+        )
+    doubts = check_meaning(containers, annotations, labels_of(pod), demand, dialects)
     spec = _child(result, "spec")
     _check_unplaced(spec)
     _strip(result, [key for key in annotations if dialects.only_server_writes(key)])
@@ -67,8 +78,20 @@ def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Diale
         _set_env(body, (_NO_CARDS,))
     if admission.runtime_class and not spec.get("runtimeClassName"):
         spec["runtimeClassName"] = admission.runtime_class
-    warnings = _set_scheduler(spec, admission)
+    warnings = (*_set_scheduler(spec, admission), *doubts)
+    _check_size(annotations_of(result), demand, dialects)
     return Mutation(result, list(json_patch(pod, result)), demand, warnings)
+
+
+def _check_size(annotations: Mapping[str, str], demand: PodDemand, dialects: Dialects) -> None:
+    """Refuses annotations that leave no room for the grant: it could not be written at bind."""
+    granted = largest_annotations(demand.slots, dialects)
+    excess = overflow(size_of({**annotations, **granted}), RESERVE_AT_ADMISSION)
+    if excess:
+        raise BadInput(
+            f"metadata.annotations: with those that Cotenant adds when the pod is bound, {excess}: remove or "
+            "shorten some"
+        )
 
 
 def _check_unplaced(spec: Mapping[str, Any]) -> None:

@@ -42,6 +42,8 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     deletion_grace_period_seconds: int | None = None
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
+    left_out: int = 0
+    """Bytes of annotations that were not kept in memory; no server sends this."""
 
 
 class HasMeta(Protocol):

@@ -15,7 +15,7 @@ from random import Random
 from typing import ClassVar, Protocol, runtime_checkable
 
 from cotenant.core.demand import Demand
-from cotenant.core.errors import CotenantError, NoRoom
+from cotenant.core.errors import BadInput, CotenantError, NoRoom
 from cotenant.dialects.binding import bind_annotations
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.client import Client
@@ -27,6 +27,7 @@ from cotenant.kube.binding.counted import check_counted
 from cotenant.kube.binding.fencing import NotChanged, fence_all, fenced
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.logs import get_logger
+from cotenant.kube.pods.annotation_size import RESERVE, overflow, size_with
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.pods.slots import PodDemand
 from cotenant.kube.scheduling.placing import place_pod
@@ -190,6 +191,9 @@ class Binder:
         check_counted(pod, grant)
         gpus = {gpu.uuid: gpu for gpu in cluster.ledger(node).gpus}
         annotations = bind_annotations(demand.slots, grant, gpus, self.wall_ns(), self.dialects)
+        excess = overflow(size_with(pod, annotations), RESERVE)
+        if excess:
+            raise BadInput(f"metadata.annotations: with the grant, {excess}: remove or shorten some")
         cluster.charge(node, grant)
         return annotations
 

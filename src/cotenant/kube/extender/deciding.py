@@ -13,6 +13,7 @@ from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
 from cotenant.kube.pods.demand import demand_of
+from cotenant.kube.pods.fields import gpu_fields
 from cotenant.kube.pods.requests import fits_otherwise
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
@@ -65,12 +66,16 @@ class Decider:
     line: ExtenderLine
     _asked: tuple[tuple[str, str], tuple[Demand, ...]] = (("", ""), ())
 
+    def __post_init__(self) -> None:
+        self._keep = gpu_fields(self.dialects).keep
+        """Cuts a pod to what the line needs: kube-scheduler sends all of it, and the line keeps it."""
+
     def filter(self, args: messages.Args) -> bytes:
         names, pod = args.names, args.pod
         try:
             demands = self._demands(pod)
         except BadInput as error:
-            self.line.refuse(pod, str(error))
+            self.line.refuse(self._keep(pod), str(error))
             return messages.filtered([], {}, dict.fromkeys(names, BAD_DEMAND))
         if not demands:
             return messages.filtered(names, {}, {})
@@ -89,7 +94,7 @@ class Decider:
         if fitting:
             self.line.asked(pod.metadata.uid)
         else:
-            self.line.add(pod, demands, rows)
+            self.line.add(self._keep(pod), demands, rows)
         return messages.filtered(fitting, failed, never)
 
     def prioritize(self, args: messages.Args) -> bytes:

@@ -6,6 +6,7 @@ requested ends nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from cotenant.dialects import names
@@ -23,8 +24,10 @@ _Spec = tuple[str, str, _Amounts, _Amounts]
 """A container's name, restart policy, limits and requests: hashable, so that demands can be remembered."""
 
 _MOST = 16
-_LONGEST = 512
-"""The demand of a pod with more containers or annotations, or longer ones, is not remembered."""
+_LARGEST = 4096
+"""The demand of a pod with more containers or annotations, or more characters in them, is not remembered: its
+author must not be able to fill the server's memory.
+"""
 
 
 def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
@@ -33,15 +36,24 @@ def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
     It is called several times for every pod, and most pods are alike: results are remembered.
     """
     spec, annotations = pod.spec, pod.metadata.annotations
-    containers, inits = spec.containers or (), spec.init_containers
+    containers, inits = tuple(map(_spec, spec.containers or ())), tuple(map(_spec, spec.init_containers))
     small = (
         len(containers) + len(inits) <= _MOST
         and len(annotations) <= _MOST
-        and all(len(text) <= _LONGEST for text in annotations.values())
+        and _characters(containers) + _characters(inits) + _length(annotations.items()) <= _LARGEST
     )
-    return (_remembered if small else _worked_out)(
-        tuple(map(_spec, containers)), tuple(map(_spec, inits)), tuple(annotations.items()), dialects
+    return (_remembered if small else _worked_out)(containers, inits, tuple(annotations.items()), dialects)
+
+
+def _characters(specs: tuple[_Spec, ...]) -> int:
+    return sum(
+        len(name) + len(policy) + _length(limits) + _length(requests)
+        for name, policy, limits, requests in specs
     )
+
+
+def _length(texts: Iterable[tuple[str, str]]) -> int:
+    return sum(len(key) + len(text) for key, text in texts)
 
 
 def _spec(container: Container) -> _Spec:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from msgspec.structs import replace
 
 from cotenant.dialects import names
+from cotenant.dialects.pod_grant import LONGEST
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.api.objects import Container, Pod
-from cotenant.kube.pods.demand import MIRROR
+from cotenant.dialects.wishes import LONGEST_WISH
+from cotenant.kube.api.objects import Container, Pod, PodSpec, Quantities, Resources
+from cotenant.kube.pods.annotation_size import size_of
+from cotenant.kube.pods.demand import MIRROR, has_ended
+from cotenant.kube.pods.requests import pod_requests
+
+_OWN = f"{names.DOMAIN}/"
+_MOST_RESOURCES = 32
+"""Resources that are kept of one container, or of a pod without GPU."""
+_MOST_CONTAINERS = 16
+"""Containers that are kept of a pod without GPU."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +29,14 @@ class PodFields:
     """What a part needs of every pod, besides what is bounded by the API: that is always kept."""
 
     annotations: frozenset[str] = frozenset()
+    """Of pods that ask for GPU."""
     container_annotations: frozenset[Callable[[str], str]] = frozenset()
     """Functions from a container's name to an annotation's."""
     labels: frozenset[str] = frozenset()
     env: bool = False
     """Whether the names of the containers' variables are needed."""
+    resources: frozenset[str] = frozenset()
+    """A pod that names one of these, or any of ours, asks for GPU."""
 
     def __or__(self, other: PodFields, /) -> PodFields:
         return PodFields(
@@ -31,6 +44,7 @@ class PodFields:
             self.container_annotations | other.container_annotations,
             self.labels | other.labels,
             self.env or other.env,
+            self.resources | other.resources,
         )
 
     @cached_property
@@ -38,23 +52,90 @@ class PodFields:
         return tuple(self.container_annotations)
 
     def keep(self, pod: Pod, /) -> Pod:
-        """Annotations and labels are looked up by name, so that many others cost no time either."""
+        """Cuts a pod to what is needed, so that its author does not decide how much memory it takes.
+
+        Annotations and labels are looked up by name, so that many others cost no time either. Of a pod that
+        asks for no GPU, what counts is what it takes of its node; of one that has ended, that it has.
+        """
         meta, spec = pod.metadata, pod.spec
-        annotations, labels = meta.annotations, meta.labels
+        annotations, labels, left_out = meta.annotations, meta.labels, 0
+        asks = not has_ended(pod) and self._asks_for_gpu(spec)
         if annotations:
-            containers = (*(spec.containers or ()), *spec.init_containers)
-            own = (name(each.name) for each in containers for name in self._of_containers)
-            annotations = {key: annotations[key] for key in (*self.annotations, *own) if key in annotations}
+            annotations = self._annotations(annotations, spec) if asks else {}
+        if asks and not spec.node_name:
+            left_out = size_of(meta.annotations) - size_of(annotations)
         if labels:
             labels = {key: labels[key] for key in self.labels if key in labels}
-        meta = replace(meta, annotations=annotations, labels=labels, finalizers=())
-        if not self.env:
-            spec = replace(
-                spec,
-                containers=None if spec.containers is None else _without_env(spec.containers),
-                init_containers=_without_env(spec.init_containers),
-            )
-        return Pod(meta, spec, pod.status)
+        meta = replace(
+            meta,
+            annotations=annotations,
+            labels=labels,
+            finalizers=(),
+            owner_references=(),
+            left_out=left_out,
+        )
+        spec = replace(spec, scheduling_gates=spec.scheduling_gates[:1])
+        if asks:
+            return Pod(meta, self._containers(spec), pod.status)
+        status = replace(pod.status, container_statuses=(), init_container_statuses=())
+        return Pod(meta, _requests_alone(pod, spec), status)
+
+    def _asks_for_gpu(self, spec: PodSpec) -> bool:
+        for each in (*(spec.containers or ()), *spec.init_containers):
+            for name in each.resources.limits:
+                if name.startswith(_OWN) or name in self.resources:
+                    return True
+        return False
+
+    def _annotations(self, annotations: Mapping[str, str], spec: PodSpec) -> dict[str, str]:
+        """A text that is too long to be valid is cut where it still is too long."""
+        containers = (*(spec.containers or ()), *spec.init_containers)
+        own = (name(each.name) for each in containers for name in self._of_containers)
+        kept = {key: annotations[key] for key in (*self.annotations, *own) if key in annotations}
+        return {
+            key: text[: (LONGEST if key == names.GRANT else LONGEST_WISH) + 1] for key, text in kept.items()
+        }
+
+    def _containers(self, spec: PodSpec) -> PodSpec:
+        return replace(
+            spec,
+            containers=None if spec.containers is None else tuple(map(self._container, spec.containers)),
+            init_containers=tuple(map(self._container, spec.init_containers)),
+        )
+
+    def _container(self, container: Container) -> Container:
+        resources = container.resources
+        if max(len(resources.limits), len(resources.requests)) > _MOST_RESOURCES:
+            resources = Resources(self._first(resources.requests), self._first(resources.limits))
+            container = replace(container, resources=resources)
+        return replace(container, env=()) if container.env and not self.env else container
+
+    def _first(self, quantities: Quantities) -> Quantities:
+        """Keeps our resources and those of dialects before all others."""
+        order = sorted(quantities, key=lambda name: not (name.startswith(_OWN) or name in self.resources))
+        return {name: quantities[name] for name in order[:_MOST_RESOURCES]}
+
+
+def _requests_alone(pod: Pod, spec: PodSpec) -> PodSpec:
+    """Returns the spec of a pod without GPU: while it is on a node, its requests, as one container where it
+    has many.
+    """
+    if not spec.node_name or has_ended(pod):
+        return replace(spec, containers=(), init_containers=())
+    containers, inits = spec.containers or (), spec.init_containers
+    resources = sum(len(each.resources.requests) for each in (*containers, *inits))
+    if len(containers) + len(inits) <= _MOST_CONTAINERS and resources <= _MOST_RESOURCES:
+        return replace(
+            spec,
+            containers=tuple(Container(each.name, each.resources) for each in containers),
+            init_containers=tuple(
+                Container(each.name, each.resources, each.restart_policy) for each in inits
+            ),
+        )
+    counted = pod_requests(pod)
+    texts = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in counted.items()}
+    whole = Container("", Resources(requests=dict(list(texts.items())[:_MOST_RESOURCES])))
+    return replace(spec, containers=(whole,), init_containers=(), resources=Resources(), overhead={})
 
 
 def gpu_fields(dialects: Dialects) -> PodFields:
@@ -64,8 +145,5 @@ def gpu_fields(dialects: Dialects) -> PodFields:
     return PodFields(
         frozenset((*own, *others)),
         frozenset((names.gpu_count, names.devices, names.compute, names.card_memory)),
+        resources=dialects.resources,
     )
-
-
-def _without_env(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-    return tuple(replace(each, env=()) if each.env else each for each in containers)

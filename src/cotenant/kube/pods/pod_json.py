@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from cotenant.core.errors import BadInput
+from cotenant.dialects.quantity import show
+from cotenant.dialects.wishes import LONGEST_CONTAINER
 from cotenant.kube.pods.containers import PodContainer, in_start_order, pod_container
 
 LISTS = INIT, MAIN = "initContainers", "containers"
+_NAME = re.compile(rf"[a-z0-9]([-a-z0-9]{{0,{LONGEST_CONTAINER - 2}}}[a-z0-9])?")
+_SHOWN = 100
+"""Characters that are shown of an annotation's name."""
 
 
 def containers_of(pod: Mapping[str, Any]) -> tuple[PodContainer, ...]:
@@ -26,6 +32,11 @@ def _container(value: object, where: str, position: int, *, is_init: bool) -> Po
     name = body.get("name")
     if not isinstance(name, str) or not name:
         raise BadInput(f"{where}: a container needs a name")
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{where}: {show(name)} is not a container's name: write it in small letters, digits and -, at "
+            f"most {LONGEST_CONTAINER} of them"
+        )
     field = f"container {name!r}: resources"
     resources = as_object(body.get("resources"), field)
     limits, requests = (as_object(resources.get(each), f"{field}.{each}") for each in ("limits", "requests"))
@@ -38,8 +49,15 @@ def annotations_of(pod: Mapping[str, Any]) -> dict[str, str]:
     annotations = as_object(metadata.get("annotations"), "metadata.annotations")
     for key, text in annotations.items():
         if not isinstance(text, str):
-            raise BadInput(f"annotation {key}: its value must be a text: put it in quotes")
+            raise BadInput(
+                f"annotation {ascii(key[:_SHOWN])[1:-1]}: its value must be a text: put it in quotes"
+            )
     return dict(annotations)
+
+
+def labels_of(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the pod's labels as they are."""
+    return as_object(as_object(_pod(pod).get("metadata"), "metadata").get("labels"), "metadata.labels")
 
 
 def _pod(value: object) -> Mapping[str, Any]:

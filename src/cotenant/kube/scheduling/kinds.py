@@ -20,7 +20,7 @@ NO_CARD = 0
 NOWHERE = int(np.iinfo(np.int64).max)
 """More bytes than any card has free, and last in every order."""
 
-_MOST_REMEMBERED = 512
+_MOST_REMEMBERED = 128
 
 
 class Kinds:
