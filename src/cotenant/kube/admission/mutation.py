@@ -26,14 +26,11 @@ from cotenant.kube.admission.settings import AdmissionSettings
 from cotenant.kube.api.patches import Operation
 from cotenant.kube.pods.annotation_size import RESERVE_AT_ADMISSION, overflow, size_of
 from cotenant.kube.pods.pod_json import LISTS, annotations_of, as_list, as_object, containers_of, labels_of
-from cotenant.kube.pods.slots import PodDemand, slots_of_pod
+from cotenant.kube.pods.slots import MOST_IN_ALL, PodDemand, slots_of_pod
 
 _NO_CARDS = Env(names.VISIBLE_DEVICES, value="void")
 """For a GPU pod's other containers: many images set `all`, and a runtime class applies to the whole pod."""
 
-
-MOST_CONTAINERS = 256
-"""Containers of a pod with GPU, with or without: every server keeps them in memory."""
 
 _OURS = (str(PRELOAD_FILE), str(IN_CONTAINER))
 """What the device plugin mounts into a container."""
@@ -59,9 +56,9 @@ def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Diale
     if not demand.slots:
         _strip(result, [key for key in annotations if names.only_server_writes(key)])
         return Mutation(result, list(json_patch(pod, result)), demand)
-    if len(containers) > MOST_CONTAINERS:
+    if len(containers) > MOST_IN_ALL:
         raise BadInput(
-            f"spec: {len(containers)} containers: a pod that requests a GPU has at most {MOST_CONTAINERS}: "
+            f"spec: {len(containers)} containers: a pod that requests a GPU has at most {MOST_IN_ALL}: "
             "put them in several pods"
         )
     doubts = check_meaning(containers, annotations, labels_of(pod), demand, dialects)

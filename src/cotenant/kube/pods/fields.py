@@ -16,6 +16,7 @@ from cotenant.kube.api.objects import Container, Pod, PodSpec, Quantities, Resou
 from cotenant.kube.pods.annotation_size import size_of
 from cotenant.kube.pods.demand import MIRROR, has_ended
 from cotenant.kube.pods.requests import pod_requests
+from cotenant.kube.pods.slots import MOST_IN_ALL
 
 _OWN = f"{names.DOMAIN}/"
 _MOST_RESOURCES = 32
@@ -88,19 +89,21 @@ class PodFields:
         return False
 
     def _annotations(self, annotations: Mapping[str, str], spec: PodSpec) -> dict[str, str]:
-        """A text that is too long to be valid is cut where it still is too long."""
+        """A text that is too long to be valid is cut where it still is too long. A grant counts on a node."""
+        grant = LONGEST if spec.node_name else LONGEST_WISH
         containers = (*(spec.containers or ()), *spec.init_containers)
         own = (name(each.name) for each in containers for name in self._of_containers)
         kept = {key: annotations[key] for key in (*self.annotations, *own) if key in annotations}
         return {
-            key: text[: (LONGEST if key == names.GRANT else LONGEST_WISH) + 1] for key, text in kept.items()
+            key: text[: (grant if key == names.GRANT else LONGEST_WISH) + 1] for key, text in kept.items()
         }
 
     def _containers(self, spec: PodSpec) -> PodSpec:
+        """Admission refuses more containers than are kept."""
         return replace(
             spec,
-            containers=None if spec.containers is None else tuple(map(self._container, spec.containers)),
-            init_containers=tuple(map(self._container, spec.init_containers)),
+            containers=spec.containers and tuple(map(self._container, spec.containers[:MOST_IN_ALL])),
+            init_containers=tuple(map(self._container, spec.init_containers[:MOST_IN_ALL])),
         )
 
     def _container(self, container: Container) -> Container:

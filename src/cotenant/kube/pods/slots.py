@@ -24,6 +24,8 @@ MOST_CONTAINERS = 32
 """Containers with GPU in one pod. An author of pods must not be able to keep the server busy: each of them is
 placed on the GPUs of every node, again and again while the pod waits.
 """
+MOST_IN_ALL = 256
+"""Containers of a pod with GPU, those without GPU included: every server keeps them in memory."""
 
 
 @dataclass(frozen=True, slots=True)
