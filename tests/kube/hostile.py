@@ -11,9 +11,13 @@ from kube.builders import COMPUTE, MEMORY, SLOT, WHOLE, container, pod
 from cotenant.dialects import names
 
 
-def hostile_pods(random: Random, most: int) -> Iterator[dict[str, Any]]:
-    """Yields pods without end, no two alike, each with about `most` characters where it hurts."""
-    kinds = _kinds(random)
+def hostile_pods(random: Random, most: int, *, stored: bool = False) -> Iterator[dict[str, Any]]:
+    """Yields pods without end, no two alike, each with about `most` characters where it hurts.
+
+    `stored`: only those that the API server itself would store. It checks names and quantities, after the webhook.
+    """
+    invalid, valid = _kinds(random)
+    kinds = valid if stored else invalid + valid
     number = 0
     while True:
         body = kinds[number % len(kinds)](random.randint(most // 2, most))
@@ -22,7 +26,10 @@ def hostile_pods(random: Random, most: int) -> Iterator[dict[str, Any]]:
         number += 1
 
 
-def _kinds(random: Random) -> list[Callable[[int], dict[str, Any]]]:
+Kinds = list[Callable[[int], dict[str, Any]]]
+
+
+def _kinds(random: Random) -> tuple[Kinds, Kinds]:
     def text(size: int, letters: str = "abcdefghij0123456789") -> str:
         return "".join(random.choices(letters, k=64)) + letters[random.randrange(len(letters))] * size
 
@@ -44,20 +51,23 @@ def _kinds(random: Random) -> list[Callable[[int], dict[str, Any]]]:
     def numbered(size: int) -> dict[str, str]:
         return {f"k{random.getrandbits(40)}": "" for _ in range(size // 20)}
 
-    return [
+    invalid: Kinds = [
         *(
             lambda size, name=name: pod(container("main", **{name: digits(size)}))
             for name in (MEMORY, COMPUTE, WHOLE, SLOT, "aliyun.com/gpu-mem", "volcano.sh/gpu-number")
         ),
         lambda size: pod(container("main", memory="1Gi", cpu=digits(size))),
         lambda size: pod(container("main", **{f"cotenant.dev/{text(size)}": "1"})),
-        lambda size: pod(container("main", memory="1Gi", **dict.fromkeys(numbered(size), "1"))),
         lambda size: pod(container(text(size), memory="1Gi")),
         lambda size: pod(container("main", memory="1Gi"), schedulerName=text(size)),
         lambda size: pod(container("main", memory="1Gi"), nodeName=text(size)),
+        lambda size: pod(container("main", memory="1Gi"), annotations={f"cotenant.dev/{text(size)}": "1"}),
+        lambda size: wish(names.gpu_count(text(size)), "2"),
+    ]
+    valid: Kinds = [
+        lambda size: pod(container("main", memory="1Gi", **dict.fromkeys(numbered(size), "1"))),
         lambda size: pod(*(container(f"c{at}") for at in range(size // 40)), container("main", memory="1Gi")),
         lambda size: pod(container("main", memory="1Gi"), annotations=numbered(size)),
-        lambda size: pod(container("main", memory="1Gi"), annotations={f"cotenant.dev/{text(size)}": "1"}),
         *(
             lambda size, key=key, make=make: make(key, text(size))
             for make in (wish, admitted)
@@ -70,10 +80,10 @@ def _kinds(random: Random) -> list[Callable[[int], dict[str, Any]]]:
                 names.gpu_count("main"),
             )
         ),
-        lambda size: wish(names.gpu_count(text(size)), "2"),
         lambda size: admitted(names.GPU_MODEL, listed(size, 2)),
         lambda size: admitted(names.GPU_UUID, listed(size, 16)),
         lambda size: admitted(names.GPU_MODEL, listed(4000, 15)),
         lambda size: admitted(names.GPU_UUID, listed(4000, 16)),
         lambda size: wish("example.com/filler", text(size)),
     ]
+    return invalid, valid

@@ -19,6 +19,9 @@ from cotenant.kube.pods.requests import pod_requests
 from cotenant.kube.pods.slots import MOST_IN_ALL
 
 _OWN = f"{names.DOMAIN}/"
+_LONGEST_WAITING = {names.GPU_MODEL: LONGEST_WISH, names.GPU_UUID: LONGEST_WISH, "": 128}
+_LONGEST_ON_NODE = {names.GRANT: LONGEST, "": LONGEST_WISH}
+"""Characters that are kept of an annotation; under "" those of all others."""
 _MOST_RESOURCES = 32
 """Resources that are kept of one container, or of a pod without GPU."""
 _MOST_CONTAINERS = 16
@@ -89,13 +92,16 @@ class PodFields:
         return False
 
     def _annotations(self, annotations: Mapping[str, str], spec: PodSpec) -> dict[str, str]:
-        """A text that is too long to be valid is cut where it still is too long. A grant counts on a node."""
-        grant = LONGEST if spec.node_name else LONGEST_WISH
-        containers = (*(spec.containers or ()), *spec.init_containers)
+        """A text that is too long to be valid is cut where it still is too long. What a server writes at bind
+        counts on a node only.
+        """
+        longest = _LONGEST_ON_NODE if spec.node_name else _LONGEST_WAITING
+        containers = (*(spec.containers or ()), *spec.init_containers)[:MOST_IN_ALL]
         own = (name(each.name) for each in containers for name in self._of_containers)
-        kept = {key: annotations[key] for key in (*self.annotations, *own) if key in annotations}
         return {
-            key: text[: (grant if key == names.GRANT else LONGEST_WISH) + 1] for key, text in kept.items()
+            key: annotations[key][: longest.get(key, longest[""]) + 1]
+            for key in (*self.annotations, *own)
+            if key in annotations
         }
 
     def _containers(self, spec: PodSpec) -> PodSpec:
