@@ -90,6 +90,23 @@ def test_a_thousand_of_them_wait_together():
     run(main())
 
 
+def test_a_webhook_that_hangs_does_not_cost_its_whole_time_for_each_of_many():
+    async def main():
+        at = world(16, **{f"p{i}": "4Gi" for i in range(320)})
+
+        async def hangs(*_, within, **__):
+            await asyncio.sleep(within)
+            raise Unreachable("not in time", uncertain=True)
+
+        at.api.merge_patch = hangs
+        fence = Fenced(at)
+        took = await fence.all()
+        assert len(fence.refused) == 320
+        assert took < 10 * 2 * BINDING_OVER, "ten turns of 32, and each pod twice"
+
+    run(main())
+
+
 def test_a_binding_that_arrives_while_it_is_waited_for_is_found():
     async def main():
         at = world(16, a="4Gi")

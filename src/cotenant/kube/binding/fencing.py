@@ -29,8 +29,10 @@ from cotenant.kube.logs import get_logger
 log = get_logger(__name__)
 
 AT_ONCE = 32
-WITHIN = 5.0
-"""Seconds for one request."""
+SHORTEST, LONGEST = 1.0, 5.0
+"""Seconds for one request: first short, then twice as long in each round. A policy's webhook that hangs is
+not to cost five seconds for each of a thousand pods.
+"""
 BINDING_OVER = 5.0
 """Seconds after which an API server that answers has given up every Binding that it got before: each carries
 a time limit of 4 s (`binder.WITHIN`), which the API server keeps.
@@ -98,9 +100,10 @@ async def fence_all(
     gets how many are left, and one of the errors. All wait for their Bindings' time limit together.
     """
     left = [_Open(pod) for pod in pods]
-    backoff = Backoff(0.1, 5.0, random or Random())
+    backoff, within = Backoff(0.1, 5.0, random or Random()), SHORTEST
     while left and while_():
-        await _round(client, left, seen, while_)
+        await _round(client, left, seen, while_, within)
+        within = min(2 * within, LONGEST)
         left = [each for each in left if each.error is not None]
         report(len(left), left[0].error if left else None)
         if not left or not while_():
@@ -117,20 +120,24 @@ async def fence_all(
         await asyncio.sleep(backoff.next(error.retry_after if error is not None else None))
 
 
-async def _round(client: Client, pods: Iterable[_Open], seen: Seen, while_: Callable[[], bool]) -> None:
+async def _round(
+    client: Client, pods: Iterable[_Open], seen: Seen, while_: Callable[[], bool], within: float
+) -> None:
     """Tries each pod once, and leaves an error at those that are still open."""
     waiting = iter(pods)
-    await asyncio.gather(*(_work(client, waiting, seen, while_) for _ in range(AT_ONCE)))
+    await asyncio.gather(*(_work(client, waiting, seen, while_, within) for _ in range(AT_ONCE)))
 
 
-async def _work(client: Client, waiting: Iterator[_Open], seen: Seen, while_: Callable[[], bool]) -> None:
+async def _work(
+    client: Client, waiting: Iterator[_Open], seen: Seen, while_: Callable[[], bool], within: float
+) -> None:
     clock = asyncio.get_running_loop().time
     for each in waiting:
         uid, asked = each.pod.metadata.uid, clock()
         if not while_():
             return
         try:
-            now = await fenced(client, each.pod, WITHIN)
+            now = await fenced(client, each.pod, within)
         except NotChanged as error:
             each.error = error
             if each.answered is None:
