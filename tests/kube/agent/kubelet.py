@@ -1,5 +1,6 @@
 """A kubelet's sockets, as far as a device plugin sees them: registration and pod-resources, over real gRPC."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -28,6 +29,14 @@ class Kubelet:
         self.holders: list[tuple[str, str, str, list[str]]] = []
         """namespace, pod, container, devices"""
         self._servers = []
+        self.watches = False
+        self.known: set[str] = set()
+        """Endpoints that it was ever connected to; forgotten by a restart."""
+        self.open: set[str] = set()
+        self.open_at_register: list[set[str]] = []
+        """The streams that were open at each attempt to register."""
+        self.devices = 0
+        self._watchers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """As a real one: empties the folder first."""
@@ -46,11 +55,20 @@ class Kubelet:
     async def stop(self) -> None:
         for server in self._servers:
             await server.stop(None)
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+        self._watchers.clear()
+        self.known.clear()
 
     @contextlib.asynccontextmanager
     async def plugin(self) -> AsyncIterator["Plugin"]:
-        async with grpc.aio.insecure_channel(f"unix:{self.plugins / 'cotenant.sock'}") as channel:
+        """The one that registered last."""
+        async with grpc.aio.insecure_channel(self._address(self.registered[-1].endpoint)) as channel:
             yield Plugin(channel)
+
+    def _address(self, endpoint: str) -> str:
+        return f"unix:{self.plugins / endpoint}"
 
     async def _serve(self, socket, method):
         server = grpc.aio.server()
@@ -60,8 +78,26 @@ class Kubelet:
         return server
 
     async def _register(self, request, context):
+        """As 1.37.1: refuses a path that it has a stream to. `watches` makes it open one itself, as a real one."""
+        self.open_at_register.append(set(self.open))
+        if request.endpoint in self.known:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, "endpoint is connected already")
         self.registered.append(request)
+        if self.watches:
+            self.known.add(request.endpoint)
+            self._watchers.append(asyncio.create_task(self._watch(request.endpoint)))
         return device_plugin_v1beta1.Empty()
+
+    async def _watch(self, endpoint: str) -> None:
+        self.open.add(endpoint)
+        try:
+            async with grpc.aio.insecure_channel(self._address(endpoint)) as channel:
+                async for told in Plugin(channel).watch():
+                    self.devices = len(told.devices)
+        except grpc.aio.AioRpcError:
+            pass
+        finally:
+            self.open.discard(endpoint)
 
     async def _list(self, request, context):
         if self.refusals:

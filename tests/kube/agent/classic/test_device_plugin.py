@@ -54,11 +54,8 @@ async def _end(task):
 async def test_it_registers_its_resource_and_asks_to_be_called_before_each_start(run, kubelet):
     await run()
     [request] = kubelet.registered
-    assert (request.version, request.endpoint, request.resource_name) == (
-        "v1beta1",
-        "cotenant.sock",
-        "cotenant.dev/gpu-slot",
-    )
+    assert (request.version, request.resource_name) == ("v1beta1", "cotenant.dev/gpu-slot")
+    assert request.endpoint.startswith("cotenant-")
     assert request.options.pre_start_required
     async with kubelet.plugin() as asked:
         assert (await asked.options()).pre_start_required
@@ -100,6 +97,38 @@ async def test_a_kubelet_that_restarts_finds_it_again(run, kubelet):
         await until(lambda times=times: len(kubelet.registered) >= times)
         async with kubelet.plugin() as asked:
             assert len((await asked.watch().read()).devices) == 3
+
+
+async def _remove_ours(kubelet):
+    (kubelet.plugins / kubelet.registered[-1].endpoint).unlink()
+
+
+async def _touch_the_kubelet_s(kubelet):
+    (kubelet.plugins / "kubelet.sock").chmod(0o777)
+
+
+@pytest.mark.parametrize("event", [_remove_ours, _touch_the_kubelet_s])
+async def test_it_registers_again_under_another_name_and_after_its_stream_has_ended(run, kubelet, event):
+    """A kubelet refuses a path that it still has a stream to, and goes on refusing it until it restarts."""
+    kubelet.watches = True
+    plugin = await run()
+    for times in (1, 2, 3):
+        await until(lambda: plugin.registered_since is not None and kubelet.devices == 3)
+        assert len(kubelet.registered) == times
+        kubelet.devices = 0
+        await event(kubelet)
+        await until(lambda times=times: len(kubelet.registered) > times)
+    assert len({each.endpoint for each in kubelet.registered}) == 4
+    assert not any(kubelet.open_at_register), "no stream was open when it registered"
+    await until(lambda: len(list(kubelet.plugins.glob("cotenant*"))) == 1)
+
+
+async def test_it_takes_the_sockets_of_a_killed_agent_away(run, kubelet):
+    for name in ("cotenant.sock", "cotenant-00000000.sock", "nvidia.sock"):
+        (kubelet.plugins / name).touch()
+    await run()
+    left = {each.name for each in kubelet.plugins.iterdir()}
+    assert left == {"kubelet.sock", "nvidia.sock", kubelet.registered[-1].endpoint}
 
 
 async def test_it_waits_for_a_kubelet_that_is_not_there_yet(kubelet, slots):

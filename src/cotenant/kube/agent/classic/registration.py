@@ -26,7 +26,10 @@ from cotenant.kube.protos.grpc_calls import call
 
 log = get_logger(__name__)
 _VERSION = "v1beta1"
-_OUR_SOCKET, _KUBELET_SOCKET = "cotenant.sock", "kubelet.sock"
+_OUR_SOCKET, _KUBELET_SOCKET = "cotenant", "kubelet.sock"
+"""Ours has another name for each registration: a kubelet (1.37.1) that still has a stream to a socket refuses
+every registration of the same path, until it restarts.
+"""
 _INTERVAL = 0.1
 """Seconds between two checks of the sockets."""
 _WATCH_TIMEOUT = 5.0
@@ -66,30 +69,37 @@ class Registration:
             self._streams -= 1
 
     async def run(self) -> None:
-        server: grpc.aio.Server | None = None
-        ours: Identity | None = None
         backoff = Backoff(_INTERVAL, 5.0, self.random)
+        self._remove_sockets()  # of an agent that was killed
+        while True:
+            kubelet = _identity(self.folder / _KUBELET_SOCKET)
+            if kubelet is not None and await self._serve_once(kubelet):
+                backoff.reset()
+                log.warning("kubelet no longer watches: registering again", resource=self.resource)
+            await self._pause(backoff.next(), kubelet)
+
+    async def _serve_once(self, kubelet: Identity) -> bool:
+        """Serves at a socket of its own and registers it; returns when that has ended, and whether it began.
+        All streams have ended then, too: a kubelet refuses a second registration beside an open one.
+        """
+        socket = self.folder / f"{_OUR_SOCKET}-{self.random.randrange(16**8):08x}.sock"
+        server = await self._listen(socket)
+        if server is None:
+            return False
         try:
-            while True:
-                if server is None or ours is None or _identity(self.folder / _OUR_SOCKET) != ours:
-                    if server is not None:
-                        await server.stop(grace=1.0)
-                    server, ours = await self._serve()
-                kubelet = _identity(self.folder / _KUBELET_SOCKET)
-                if kubelet is not None and await self._register():
-                    backoff.reset()
-                    await self._until_lost(kubelet, ours)
-                    self._accepted = None
-                    log.warning("kubelet no longer watches: registering again", resource=self.resource)
-                await self._pause(backoff.next(), kubelet)
+            if not await self._register(socket.name):
+                return False
+            await self._until_lost(kubelet, socket, _identity(socket))
+            return True
         finally:
             self._accepted = None
-            if server is not None:
-                await server.stop(grace=1.0)
+            await server.stop(grace=1.0)
+            with contextlib.suppress(OSError):
+                socket.unlink(missing_ok=True)
+            await self._until_streams_end()
 
-    async def _serve(self) -> tuple[grpc.aio.Server | None, Identity | None]:
-        """Returns None, None if the kubelet's folder does not exist (yet)."""
-        socket = self.folder / _OUR_SOCKET
+    async def _listen(self, socket: Path) -> grpc.aio.Server | None:
+        """Returns None if the kubelet's folder does not exist (yet)."""
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((self.handler,))
         try:
@@ -101,12 +111,12 @@ class Registration:
                 socket=socket,
                 error=error,
             )
-            return None, None
-        return server, _identity(socket)
+            return None
+        return server
 
-    async def _register(self) -> bool:
+    async def _register(self, endpoint: str) -> bool:
         request = v1beta1.RegisterRequest(
-            version=_VERSION, endpoint=_OUR_SOCKET, resource_name=self.resource, options=self.options
+            version=_VERSION, endpoint=endpoint, resource_name=self.resource, options=self.options
         )
         self._watched = False
         async with kubelet_channel(self.folder / _KUBELET_SOCKET) as channel:
@@ -116,20 +126,29 @@ class Registration:
                 log.warning("kubelet did not register", resource=self.resource, error=error.details())
                 return False
         self._accepted = self.wall_clock()
-        log.info("registered with the kubelet", resource=self.resource)
+        log.info("registered with the kubelet", resource=self.resource, endpoint=endpoint)
         return True
 
-    async def _until_lost(self, kubelet: Identity, ours: Identity | None) -> None:
+    async def _until_lost(self, kubelet: Identity, socket: Path, ours: Identity | None) -> None:
         """Returns when the kubelet's socket is a new one, ours was removed, or nobody watches our devices."""
         left = _WATCH_TIMEOUT
         while self._streams or (not self._watched and left > 0):
             left -= _INTERVAL
             await asyncio.sleep(_INTERVAL)
-            if (
-                _identity(self.folder / _KUBELET_SOCKET) != kubelet
-                or _identity(self.folder / _OUR_SOCKET) != ours
-            ):
+            if _identity(self.folder / _KUBELET_SOCKET) != kubelet or _identity(socket) != ours:
                 return
+
+    async def _until_streams_end(self) -> None:
+        """The server was stopped: what still runs is being cancelled."""
+        left = _WATCH_TIMEOUT
+        while self._streams and left > 0:
+            left -= _INTERVAL
+            await asyncio.sleep(_INTERVAL)
+
+    def _remove_sockets(self) -> None:
+        with contextlib.suppress(OSError):
+            for left in self.folder.glob(f"{_OUR_SOCKET}*.sock"):
+                left.unlink()
 
     async def _pause(self, seconds: float, tried: Identity | None) -> None:
         """Waits before the next try, or until there is another kubelet than the one that was tried."""
