@@ -93,6 +93,22 @@ def test_driver_and_slots_add_up_where_each_knows_a_part():
     assert (accounted.beyond, accounted.unexplained) == (GIB, 0)
 
 
+def test_a_container_inside_a_grant_is_not_outside_as_well():
+    """A daemon started it: by its pid on the host it is nobody's, by its own pid the slot counts it."""
+    accounted = found(card((4711, 3 * GIB)), {4711: None}, {ONE: 4 * GIB}, {ONE: 3 * GIB})
+    assert accounted == GpuAccount({ONE: 3 * GIB}, 0, 0)
+
+
+def test_a_stranger_beside_a_container_inside_a_grant_stays_outside():
+    reading = card((4711, 3 * GIB), (8, 2 * GIB))
+    accounted = found(reading, {4711: None, 8: None}, {ONE: 4 * GIB}, {ONE: 3 * GIB})
+    assert (accounted.outside, len(accounted.strangers)) == (2 * GIB, 2)
+    more = found(card((4711, 3 * GIB)), {4711: None}, {ONE: 4 * GIB}, {ONE: 2 * GIB})
+    assert more.outside == GIB, "what the slot does not count is nobody's"
+    other = found(card((8, 2 * GIB), used=5 * GIB), {8: None}, {ONE: 4 * GIB}, {ONE: 3 * GIB})
+    assert other.outside == 2 * GIB, "both are in use"
+
+
 def test_a_few_mib_on_a_gpu_that_nobody_uses_are_noise():
     assert outside(card(used=NOISE)) == 0
     assert outside(card(used=NOISE + 1)) == NOISE + 1
@@ -138,7 +154,10 @@ def test_nothing_is_counted_twice(told, used, granted, counted):
     accounted = account(reading, owners, granted, counted)
     known = sum(size or 0 for size, owner in told if owner != "ended") + sum(counted.values())
     covered = sum(min(size, granted.get(holder, 0)) for holder, size in accounted.used.items())
-    assert covered + accounted.beyond == known
+    ended = sum(size or 0 for size, owner in told if owner == "ended")
+    of_nobody = sum(size or 0 for size, owner in told if owner is None)
+    twice = max(0, min(known - (used - ended), of_nobody, sum(counted.values())))
+    assert covered + accounted.beyond == known - twice
     assert covered + accounted.outside <= max(used, known)
 
 

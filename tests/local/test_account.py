@@ -68,6 +68,12 @@ def test_a_process_is_not_counted_by_both(job):
     assert found.used["one"] == 4 * GIB, "9 is a process in a container, which NVML calls by another number"
 
 
+def test_a_container_inside_the_grant_is_counted_once(job):
+    """Docker's daemon started it: 4711 descends from no job, and calls itself 1 in the slot."""
+    found = account(reading(3 * GIB, (4711, 3 * GIB)), [job], {"one": usage((1, 3 * GIB))}, owner())
+    assert (found.used, found.outside, found.strangers) == ({"one": 3 * GIB}, 0, ())
+
+
 def test_strangers_count_even_if_the_total_was_read_at_another_moment(job):
     found = account(reading(2 * GIB, (7, 2 * GIB), (8, 2 * GIB)), [job], {}, owner(p7="one"))
     assert found.outside == 2 * GIB

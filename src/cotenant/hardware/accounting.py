@@ -63,9 +63,22 @@ def account(
             used[holder] = used.get(holder, 0) + process.bytes
     strangers = tuple(process for process in living if owners[process.pid] is None)
     covered = sum(min(size, granted.get(holder, 0)) for holder, size in used.items())
-    beyond = sum(used.values()) - covered + sum(process.bytes or 0 for process in strangers)
     ended = sum(process.bytes or 0 for process in card.processes if process.pid not in owners)
+    of_strangers = sum(process.bytes or 0 for process in strangers)
+    twice = _counted_twice(card.used - ended, sum(used.values()), of_strangers, sum(counted.values()))
+    if twice == of_strangers and not any(process.bytes is None for process in strangers):
+        strangers = ()
+    beyond = sum(used.values()) - covered + of_strangers - twice
     unexplained = max(0, card.used - ended - covered - beyond)
     if unexplained <= NOISE and not granted and not beyond and not strangers:
         unexplained = 0
     return GpuAccount(used, beyond, unexplained, strangers)
+
+
+def _counted_twice(in_use: int, of_holders: int, of_strangers: int, counted: int) -> int:
+    """Returns the bytes that slots count and that processes of no holder hold as well: those of a container
+    inside a grant. A daemon has started it, so it descends from no holder, and its slot knows it by the pid
+    of its own namespace. That shows as more memory than there is in use. Never more than that is taken off,
+    so grants and memory outside still add up to all that is in use.
+    """
+    return max(0, min(of_holders + of_strangers - in_use, of_strangers, counted))
