@@ -42,6 +42,14 @@ LIBRARIES = (
     Library("standin/libnvidia-ml.so.1", "standin/nvml", "libnvidia-ml.so.1", symbolic=False),
 )
 
+NAMES = (
+    ("standin/libcuda.so", "standin/libcuda.so.1", "cuInit"),
+    ("standin/libnvidia-ml.so", "standin/libnvidia-ml.so.1", "nvmlInit_v2"),
+)
+"""Names that some programs open (Taichi, Dr.Jit, numba): libraries that only need the real one. NVIDIA's
+packages have symbolic links; a wheel cannot, and a second copy would be a second driver in one process.
+"""
+
 
 def sources(library: Library, machine: str) -> list[Path]:
     """Lists the C files of the library's folder, those it shares with others, and this machine's assembly."""
@@ -78,7 +86,21 @@ def build(out: Path, machine: str) -> list[Path]:
         print(f"compiling {library.output} for {machine}", file=sys.stderr)
         subprocess.run(command, check=True)
         fresh.replace(target)  # by rename: a running program keeps the library that it mapped
-    return built
+    return built + [name_library(out, machine, *names) for names in NAMES]
+
+
+def name_library(out: Path, machine: str, name: str, real: str, function: str) -> Path:
+    """Makes a library that has nothing but a reference to a function of the real one, beside it."""
+    target, source = out / name, HERE / "standin" / "names" / "name.c"
+    if target.exists() and target.stat().st_mtime >= max(f.stat().st_mtime for f in (source, Path(__file__))):
+        return target
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.2.17", *FLAGS]
+    command += [f"-DREFERENCE={function}", f"-Wl,-soname,{target.name}", "-Wl,-rpath,$ORIGIN"]
+    command += ["-o", str(fresh), str(source), str(out / real)]
+    subprocess.run(command, check=True)
+    fresh.replace(target)
+    return target
 
 
 def main() -> None:
