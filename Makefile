@@ -68,10 +68,11 @@ $(VENV)/.ready: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m compileall -q src/cotenant
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.ready scripts/extras.py scripts/pycuda.py
+$(VENV)/.test: $(VENV)/.ready scripts/extras.py scripts/pycuda.py scripts/clients.py
 	@echo "setting up: test tools and real CUDA clients (about 1 GB, once)"
 	$(BIN)/python scripts/extras.py cluster test protos clients | $(PIP) install -r /dev/stdin
 	$(BIN)/python scripts/pycuda.py
+	$(BIN)/python scripts/clients.py
 	@touch $@
 
 $(VENV)/.protos: $(VENV)/.ready

@@ -85,31 +85,23 @@ def lookup_differences(
     if not (plain.sound and shimmed.sound):
         return differences(plain, shimmed)
     names = {address: name for name, address in shim.items()}
+    hooked = {(base(name), f"driver+{driver[name]:#x}"): name for name in shim if name in driver}
     found = []
     for what, before in plain.answers.items():
         after = shimmed.answers.get(what, "not asked")
-        wrong = _lookup(what, before, after, driver, names)
-        if wrong:
-            found.append(f"{what}: {wrong}")
+        *codes, there = before.split(" ")
+        *codes_after, here = after.split(" ")
+        if codes != codes_after:
+            found.append(f"{what}: {before} without, {after} with")
+        elif here.startswith("shim+"):
+            name = names.get(int(here[5:], 16), "a function of the shim without a name")
+            if f"driver+{driver.get(name, -1):#x}" != there:
+                found.append(f"{what}: {_named(there, driver)} without, the shim's {name} with")
+        elif here != there:
+            found.append(f"{what}: {_named(there, driver)} without, {_named(here, driver)} with")
+        elif missed := hooked.get((base(what.split(" ")[1]), there)):
+            found.append(f"{what}: {missed} passes the shim")
     return found + list(_environment(plain, shimmed))
-
-
-def _lookup(what: str, before: str, after: str, driver: Mapping[str, int], shim: Mapping[int, str]) -> str:
-    *codes, there = before.split(" ")
-    *codes_after, here = after.split(" ")
-    if codes != codes_after:
-        return f"{before} without, {after} with"
-    if here.startswith("shim+"):
-        name = shim.get(int(here[5:], 16), "a function of the shim without a name")
-        if f"driver+{driver.get(name, -1):#x}" != there:
-            return f"{_named(there, driver)} without, the shim's {name} with"
-        return ""
-    if here != there:
-        return f"{_named(there, driver)} without, {_named(here, driver)} with"
-    asked = base(what.split(" ")[1])
-    forms = [name for name in shim.values() if base(name) == asked]
-    hooked = [name for name in forms if f"driver+{driver.get(name, -1):#x}" == there]
-    return f"{hooked[0]} passes the shim" if hooked else ""
 
 
 def _named(place: str, driver: Mapping[str, int]) -> str:

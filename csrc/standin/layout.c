@@ -51,6 +51,7 @@ static const struct {
     FIELD(card, busy_until),
     FIELD(card, samples),
     FIELD(card, sample),
+    FIELD(card, unified),
     SIZE(process),
     FIELD(process, pid),
     FIELD(process, namespace),

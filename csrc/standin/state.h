@@ -75,7 +75,8 @@ struct standin_card {
     uint64_t busy_until;      /* when the queue is empty */
     uint64_t samples;
     struct standin_sample sample[STANDIN_SAMPLES];
-    unsigned char pad[2048 - 176 - 17 * 8 - STANDIN_XIDS * 16 - 64 - 6 * 8 - STANDIN_SAMPLES * 16];
+    uint64_t unified; /* it has no memory of its own: NVML does not report any */
+    unsigned char pad[2048 - 176 - 17 * 8 - STANDIN_XIDS * 16 - 64 - 7 * 8 - STANDIN_SAMPLES * 16];
 };
 
 /* What one process has on one card. */

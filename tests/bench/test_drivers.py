@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -72,6 +73,13 @@ def run(*words: str, cache: Path) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=100,
     )
+
+
+def test_on_the_stand_in_every_name_leads_to_the_same_function_with_the_shim(tmp_path: Path):
+    done = run("--only", "stand-in", "--only", "lookups", "-o", "json", cache=tmp_path)
+    assert done.returncode == 0, done.stdout[:4000]
+    (pair,) = json.loads(done.stdout)["pairs"]
+    assert pair["answers"] > 10_000
 
 
 def test_a_word_that_fits_nothing_is_refused_with_what_there_is(tmp_path: Path):

@@ -9,7 +9,8 @@ import pytest
 
 from cotenant.core.gpu import GPU
 from cotenant.hardware import libraries
-from cotenant.hardware.nvml import CardReading, Readings, with_known
+from cotenant.hardware.host_memory import HostMemory
+from cotenant.hardware.nvml import CardProcess, CardReading, Readings, used_of_shared, with_known
 from cotenant.hardware.standin import driver as standin
 
 GIB = 1 << 30
@@ -22,7 +23,7 @@ nvml = Nvml(Path(sys.argv[1]), {"COTENANT_STANDIN": sys.argv[2]})
 told = nvml.read()
 print(json.dumps({"lost": told.lost, "cards": [
     {"uuid": c.gpu.uuid, "index": c.gpu.index, "model": c.gpu.model, "memory": c.gpu.memory,
-     "healthy": c.gpu.healthy, "parent": c.gpu.parent, "used": c.used, "problem": c.problem,
+     "healthy": c.gpu.healthy, "shared": c.gpu.shared, "parent": c.gpu.parent, "used": c.used, "problem": c.problem,
      "processes": [(p.pid, p.bytes) for p in c.processes]}
     for c in told.cards]}))
 """
@@ -186,3 +187,29 @@ def test_a_card_that_is_gone_is_shown_only_while_it_has_grants():
     assert with_known(Readings(()), {"GPU-0": gpu(0)}, set()) == ()
     (told,) = with_known(Readings(()), {"GPU-0": gpu(0)}, {"GPU-0"})
     assert not told.gpu.healthy
+
+
+def test_a_card_whose_memory_nvml_does_not_report_has_the_hosts(cards):
+    """GB10, DGX Spark: both memory calls answer `not supported`, and the card works."""
+    _, read = cards("1xGB10,1x16GiB")
+    unified, own = read()["cards"]
+    assert (unified["model"], unified["healthy"], unified["problem"]) == ("NVIDIA GB10", True, None)
+    assert unified["memory"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert (unified["shared"], own["shared"]) == (True, False)
+    assert own["memory"] == 16 * GIB
+
+
+@pytest.mark.parametrize(
+    ("available", "held", "used"),
+    [
+        (128, 0, 0),  # nothing runs
+        (116, 0, 0),  # the host itself uses less than its part, an eighth
+        (108, 0, 4),  # 20 in use: beyond its 16
+        (76, 40, 40),  # 52 in use, of which 40 by processes on the GPU and 12 by the host
+        (66, 40, 46),  # the host uses 22
+        (120, 40, 40),  # what a process has, and has never touched
+    ],
+)
+def test_what_the_host_uses_of_shared_memory_counts_beyond_its_part(available: int, held: int, used: int):
+    host = HostMemory(128 * GIB, available * GIB)
+    assert used_of_shared(host, (CardProcess(1, held * GIB), CardProcess(2, None))) == used * GIB

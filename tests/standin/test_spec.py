@@ -32,6 +32,8 @@ def test_uuids_belong_to_the_place_in_the_spec(tmp_path):
 
 def test_a_real_model_has_less_than_its_total():
     for name, model in MODELS.items():
+        if model.unified:
+            continue  # it has the host's memory
         assert 0 < model.reserved < model.total // 30, name
 
 

@@ -9,6 +9,7 @@ is a result code and an offset in the library that it lies in, the same in every
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 
 from report import report
@@ -55,6 +56,7 @@ def mapped() -> list[tuple[int, int, str]]:
 LIBRARIES = mapped()
 
 
+@functools.cache
 def place(address: int) -> str:
     if not address:
         return "nothing"

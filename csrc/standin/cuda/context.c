@@ -24,6 +24,8 @@ static CUresult context_make(struct driver *driver, struct device *device, unsig
     context->limits[LIMIT_STACK] = 1024;
     context->limits[LIMIT_PRINTF] = STANDIN_MIB;
     context->limits[LIMIT_HEAP] = 8 * STANDIN_MIB;
+    context->older = driver->newest;
+    __atomic_store_n(&driver->newest, context, __ATOMIC_RELEASE);
     device->contexts++;
     *made = context;
     return CUDA_SUCCESS;
@@ -167,6 +169,17 @@ API cuDevicePrimaryCtxGetState(CUdevice index, unsigned int *flags, int *active)
     return CUDA_SUCCESS;
 }
 
+/* NULL where it is no context. The functions whose _v2 got a context as its only news use it: programs that
+ * call every _v2 that they find with the parameters of the old form (numba before numba-cuda) leave there
+ * whatever was in the register. */
+CUcontext context_if_known(CUcontext context) {
+    struct driver *driver = driver_get();
+    CUcontext known = driver ? __atomic_load_n(&driver->newest, __ATOMIC_ACQUIRE) : NULL;
+    while (known && known != context)
+        known = known->older;
+    return known;
+}
+
 /* The context given, or the current one. */
 static CUresult context_or_current(CUcontext *context) {
     if (!*context)
@@ -175,6 +188,7 @@ static CUresult context_or_current(CUcontext *context) {
 }
 
 API cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
+    context = context_if_known(context);
     TRY(context_or_current(&context));
     NEED(device);
     *device = context->device->index;

@@ -118,6 +118,7 @@ struct CUctx_st {
     struct CUstream_st legacy; /* stream 0 and the per-thread default stream */
     uint64_t limits[16];
     int cache_config;
+    CUcontext older; /* made before this one; contexts are never freed */
 };
 
 struct driver {
@@ -130,12 +131,14 @@ struct driver {
     struct block *free[2][CLASSES]; /* small, large */
     struct list reservations, mappings, registrations;
     uint64_t next_id;
+    CUcontext newest;
 };
 
 /* process.c */
 struct driver *driver_get(void);
 CUresult driver_start(void);
 CUresult current_context(CUcontext *context);
+CUcontext context_if_known(CUcontext context);
 CUresult device_get(CUdevice index, struct device **device);
 CUresult location_device(const CUmemLocation *location, struct device **device); /* NULL: the host */
 static inline void driver_lock(struct driver *driver) {

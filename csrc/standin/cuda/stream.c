@@ -35,6 +35,7 @@ void synchronise(CUcontext context, uint64_t until) {
 }
 
 API cuCtxSynchronize_v2(CUcontext context) {
+    context = context_if_known(context);
     if (!context)
         TRY(current_context(&context));
     synchronise(context, context->device->use->busy_until);

@@ -41,6 +41,8 @@ API nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, struct nvml_memory_v2 *out) 
     NEED(out);
     if (out->version != MEMORY_V2)
         return NVML_ERROR_VERSION_MISMATCH;
+    if (device->unified)
+        return NVML_ERROR_NOT_SUPPORTED;
     seats(device, NULL, &used);
     out->total = device->total;
     out->reserved = device->reserved;

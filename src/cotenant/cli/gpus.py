@@ -77,6 +77,8 @@ def gpu_row(view: GpuView) -> tuple[Cell | str, ...]:
 def _who(view: GpuView) -> str:
     who = [f"{share} (whole)" if view.room.whole else str(share) for share in view.shares]
     who += [_stranger(each) for each in view.strangers]
+    if view.gpu.shared:
+        who.insert(0, "memory shared with the host")
     if not view.gpu.healthy:
         who.insert(0, f"SICK: {view.problem}")
     return ", ".join(who) or "-"

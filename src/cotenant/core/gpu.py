@@ -27,6 +27,8 @@ class GPU:
     """An unhealthy GPU gets no new grants; those on it stay charged."""
     parent: str | None = None
     """UUID of the physical card if this is a MIG instance."""
+    shared: bool = False
+    """It has no memory of its own: its memory is the host's, and the processor uses it too."""
 
     def __post_init__(self) -> None:
         if not self.uuid:

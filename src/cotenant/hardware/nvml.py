@@ -20,11 +20,17 @@ import pynvml
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.gpu import GPU
+from cotenant.hardware.host_memory import HostMemory, read_host_memory
 
 T = TypeVar("T")
 
 FAULTS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 """XIDs that a faulty program causes. The GPU is healthy; NVIDIA's device plugin ignores the same ones."""
+
+HOST_KEEPS = 8
+"""Of memory that a GPU shares with its host, the host may use one part in this many uncounted: a GPU that
+nobody uses can then be granted whole. What the host uses beyond that is outside grants.
+"""
 
 
 class NoDriver(CotenantError):
@@ -193,7 +199,9 @@ def _as_known(reading: CardReading, known: GPU | None) -> CardReading:
     if known is None or reading.gpu.memory:
         return reading
     return reading._replace(
-        gpu=replace(reading.gpu, model=known.model, memory=known.memory, parent=known.parent)
+        gpu=replace(
+            reading.gpu, model=known.model, memory=known.memory, parent=known.parent, shared=known.shared
+        )
     )
 
 
@@ -216,11 +224,11 @@ def _read(handle: Any, uuid: str, parent: str | None, index: int) -> CardReading
     """
     model = _text(_ask(lambda: pynvml.nvmlDeviceGetName(handle)) or "unknown model")
     processes = _processes(handle)
-    memory, used = _memory(handle)
+    memory, used, shared = _memory(handle, processes)
     problem = _problem(handle)
     rates = _ask(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
     return CardReading(
-        gpu=GPU(uuid, index, model, memory, healthy=problem is None, parent=parent),
+        gpu=GPU(uuid, index, model, memory, healthy=problem is None, parent=parent, shared=shared),
         used=used,
         processes=processes,
         utilization=None if rates is None else int(rates.gpu),
@@ -228,14 +236,30 @@ def _read(handle: Any, uuid: str, parent: str | None, index: int) -> CardReading
     )
 
 
-def _memory(handle: Any) -> tuple[int, int]:
-    """Returns capacity and use. Drivers before 510 do not report their reserve: it then counts as used."""
+def _memory(handle: Any, processes: tuple[CardProcess, ...]) -> tuple[int, int, bool]:
+    """Returns capacity, use, and whether both are the host's. Drivers before 510 do not report their reserve:
+    it then counts as used. A GPU without memory of its own has no figures at all.
+    """
     try:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+        return int(info.total) - int(info.reserved), int(info.used), False
     except (pynvml.NVMLError_FunctionNotFound, pynvml.NVMLError_NotSupported):
+        pass
+    try:
         info = pynvml.nvmlDeviceGetMemoryInfo(handle)
-        return int(info.total), int(info.used)
-    return int(info.total) - int(info.reserved), int(info.used)
+        return int(info.total), int(info.used), False
+    except pynvml.NVMLError_NotSupported:
+        host = read_host_memory()
+        return host.total, used_of_shared(host, processes), True
+
+
+def used_of_shared(host: HostMemory, processes: tuple[CardProcess, ...]) -> int:
+    """Returns what is in use of memory that the GPU shares with its host: what processes hold on the GPU, and
+    what the host uses beside that, as far as it is more than the host's part.
+    """
+    held = sum(process.bytes or 0 for process in processes)
+    beside = max(0, host.total - host.available - held)
+    return held + max(0, beside - host.total // HOST_KEEPS)
 
 
 def _processes(handle: Any) -> tuple[CardProcess, ...]:

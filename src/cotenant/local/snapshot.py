@@ -60,6 +60,7 @@ def _gpu_json(view: GpuView) -> dict[str, Any]:
         "healthy": gpu.healthy,
         "problem": view.problem,
         "memory": gpu.memory,
+        "shared": gpu.shared,
         "free": room.free,
         "granted": room.granted,
         "used": view.used,

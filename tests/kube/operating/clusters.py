@@ -44,12 +44,19 @@ def node(
     conditions: Sequence[Mapping[str, str]] = (READY,),
     agent: str = "",
     outside: int = 0,
+    shared: bool = False,
     labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Node:
     told = [
         NodeCard(
-            card_of(name, index), index, model, size, problem=(problems or {}).get(index), outside=outside
+            card_of(name, index),
+            index,
+            model,
+            size,
+            problem=(problems or {}).get(index),
+            outside=outside,
+            shared=shared,
         )
         for index, size in enumerate(cards)
     ]

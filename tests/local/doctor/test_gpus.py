@@ -62,6 +62,16 @@ def test_a_sick_card(plain_machine):
     assert "GPU 1" in check(plain_machine)[0].finding.found
 
 
+def test_a_card_that_shares_the_hosts_memory(plain_machine):
+    reading = plain_machine.cards.cards[1]
+    plain_machine.cards.cards[1] = reading._replace(gpu=replace(reading.gpu, shared=True))
+    assert_found(plain_machine, "shared-memory")
+    finding = check(plain_machine)[0].finding
+    assert finding.severity == "warning"
+    assert "GPU 1" in finding.found
+    assert "the host's" in finding.found
+
+
 def test_memory_outside_any_grant(plain_machine, charge, alive):
     reading = plain_machine.cards.cards[0]
     plain_machine.cards.cards[0] = reading._replace(

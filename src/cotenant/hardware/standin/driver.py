@@ -21,6 +21,7 @@ from pathlib import Path
 
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.hardware import libraries
+from cotenant.hardware.host_memory import read_host_memory
 from cotenant.hardware.standin import layout
 from cotenant.hardware.standin.models import MIB, Model
 from cotenant.hardware.standin.spec import CardSpec, parse_spec
@@ -153,7 +154,8 @@ def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: floa
 
 def _fill(card: layout.Card, model: Model, context_bytes: int, launch_seconds: float) -> None:
     card.name = model.name.encode()
-    card.total, card.reserved = model.total, model.reserved
+    card.total = read_host_memory().total if model.unified else model.total
+    card.reserved, card.unified = model.reserved, model.unified
     card.context_bytes = context_bytes
     card.launch_ns = round(launch_seconds * 1e9)
     card.major, card.minor = model.capability

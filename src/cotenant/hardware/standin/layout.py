@@ -55,7 +55,8 @@ class Card(ctypes.Structure):
         ("busy_until", _u64),
         ("samples", _u64),
         ("sample", Sample * 64),
-        ("pad", ctypes.c_ubyte * 344),
+        ("unified", _u64),
+        ("pad", ctypes.c_ubyte * 336),
     ]
 
 

@@ -35,6 +35,8 @@ class Model:
     multiprocessors: int
     watts: int
     profiles: Mapping[str, Profile] = field(default_factory=dict)
+    unified: bool = False
+    """It has no memory of its own: it has the host's, whatever that is here, and NVML does not report it."""
 
 
 def _profiles(rows: str) -> dict[str, Profile]:
@@ -87,6 +89,7 @@ MODELS: Mapping[str, Model] = {
     "A100-80GB": Model(
         "NVIDIA A100-SXM4-80GB", 81920 * MIB, 768 * MIB, (8, 0), 108, 400, _profiles(_A100_80)
     ),
+    "GB10": Model("NVIDIA GB10", 0, 0, (12, 1), 48, 140, unified=True),
     "H100-80GB": Model(
         "NVIDIA H100 80GB HBM3", 81559 * MIB, 551 * MIB, (9, 0), 132, 700, _profiles(_H100_80)
     ),

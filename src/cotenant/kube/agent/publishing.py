@@ -72,6 +72,7 @@ def wanted(
             parent=card.gpu.parent,
             problem=card.problem[:_LONGEST_PROBLEM] if card.problem is not None else None,
             outside=sight.outside.get(card.gpu.uuid, 0),
+            shared=card.gpu.shared,
         )
         for card in sight.cards
     )

@@ -45,10 +45,20 @@ class NodeCard(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why it takes no new grant."""
     outside: _Bytes = 0
     """Bytes held by processes that no grant covers."""
+    shared: bool = False
+    """Its memory is the host's."""
 
     def gpu(self, *, drained: bool = False) -> GPU:
         healthy = self.problem is None and not drained
-        return GPU(self.uuid, self.index, self.model, self.memory, healthy=healthy, parent=self.parent)
+        return GPU(
+            self.uuid,
+            self.index,
+            self.model,
+            self.memory,
+            healthy=healthy,
+            parent=self.parent,
+            shared=self.shared,
+        )
 
 
 class NodeGpus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -23,6 +23,11 @@ from cotenant.local.resize import resize
 
 OVER_GRANTED = Kind("over-granted", ERROR, "commands there can get `out of memory` below their own limit")
 SICK = Kind("sick-card", ERROR, "it gets no new grant; what runs on it may fail")
+SHARED = Kind(
+    "shared-memory",
+    WARNING,
+    "a grant limits what is allocated through CUDA; everything else on this host uses the same memory",
+)
 OUTSIDE = Kind("outside", WARNING, "it counts as taken, and nothing limits it")
 ESCAPED = Kind("escaped", ERROR, "its limit is watched, not enforced")
 UNDERCOUNTED = Kind(
@@ -47,6 +52,16 @@ def sick(facts: MachineFacts) -> Iterator[Finding]:
             found = f"{card.gpu} ({card.gpu.model}) {card.reading.problem or 'is not healthy'}"
             do = "read NVRM's messages with dmesg; reset the GPU (nvidia-smi -r) or restart the machine"
             yield SICK.at(card.gpu.uuid, found, do)
+
+
+def shared(facts: MachineFacts) -> Iterator[Finding]:
+    for gpu in (card.gpu for card in facts.cards):
+        if gpu.shared:
+            found = (
+                f"{gpu} ({gpu.model}) has no memory of its own: its {format_bytes(gpu.memory)} are the host's"
+            )
+            do = "leave room for the host; limit other programs by their cgroup (systemd-run -p MemoryMax=)"
+            yield SHARED.at(gpu.uuid, found, do)
 
 
 def outside(facts: MachineFacts) -> Iterator[Finding]:
@@ -159,4 +174,4 @@ def _counted(job: Job, at: int) -> int:
         return 0
 
 
-SUBJECT = MachineSubject(checks=(over_granted, sick, outside, escaped), repairs={"lower": lower})
+SUBJECT = MachineSubject(checks=(over_granted, sick, shared, outside, escaped), repairs={"lower": lower})

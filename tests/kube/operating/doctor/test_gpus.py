@@ -15,6 +15,7 @@ from cotenant.kube.api.resources import NODES
         (node("n1", [80 * GI] * 2, annotations={names.DRAINED: "GPU-gone"}), "drained-gone"),
         (node("n1", [80 * GI] * 2, problems={1: "XID 79"}), "sick"),
         (node("n1", [80 * GI], outside=GI), "outside"),
+        (node("n1", [119 * GI], shared=True), "shared-memory"),
     ],
 )
 def test_what_a_node_reports_of_its_gpus(shown, kind):

@@ -109,6 +109,11 @@ def test_sick_and_drained_cards_are_marked_in_details_only():
     assert "GPU1 is drained and takes no new grant" in text
 
 
+def test_a_card_that_shares_the_hosts_memory_is_marked_in_details():
+    seen = snapshot([node("n", [119 * GI], shared=True)], []).nodes
+    assert "GPU0 has no memory of its own: it shares the host's" in details(seen)
+
+
 def test_a_pod_over_two_cards_has_a_part_on_each():
     text = details(snapshot([node("n", [16 * GI] * 2)], [pod("both", 8 * GI, on="n", cards=(0, 1))]).nodes)
     assert "both         team       4                4" in text

@@ -19,6 +19,11 @@ from cotenant.kube.operating.doctor.subject import ClusterSubject
 
 DRAINED_GONE = Kind("drained-gone", WARNING, "a GPU that came back with that UUID would stay out of service")
 SICK = Kind("sick", WARNING, "it gets no new grant")
+SHARED = Kind(
+    "shared-memory",
+    WARNING,
+    "a grant limits what is allocated through CUDA; everything else on the node uses the same memory",
+)
 OUTSIDE = Kind("outside", WARNING, "that much less can be granted, and the GPU not as a whole")
 
 
@@ -76,6 +81,16 @@ def sick(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def shared(facts: Facts) -> Iterator[Finding]:
+    for card in facts.view.gpus:
+        if card.gpu.shared:
+            yield SHARED.at(
+                card.gpu.uuid,
+                f"{card} has no memory of its own: its {format_bytes(card.gpu.memory)} are the host's",
+                "give pods there a limit of memory too, so that the host keeps its part",
+            )
+
+
 def outside(facts: Facts) -> Iterator[Finding]:
     for card in facts.view.gpus:
         if card.outside:
@@ -98,4 +113,6 @@ async def undrain(client: Client, _facts: Facts, finding: Finding) -> str:
     return f"removed the drained mark of {uuid} from {name}"
 
 
-SUBJECT = ClusterSubject(checks=(reported_twice, drained_gone, sick, outside), repairs={"undrain": undrain})
+SUBJECT = ClusterSubject(
+    checks=(reported_twice, drained_gone, sick, shared, outside), repairs={"undrain": undrain}
+)

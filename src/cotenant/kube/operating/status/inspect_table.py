@@ -101,12 +101,14 @@ def details(nodes: Sequence[NodeView], namespace: str | None = None) -> str:
 
 
 def remarks(card: GpuView) -> list[str]:
-    """Says why a GPU takes no new grant."""
+    """Says why a GPU takes no new grant, and whose memory it has."""
     found = []
     if card.problem is not None:
         found.append(f"is sick and takes no new grant: {card.problem}")
     if card.drained:
         found.append("is drained and takes no new grant")
+    if card.gpu.shared:
+        found.append("has no memory of its own: it shares the host's")
     return found
 
 

@@ -92,6 +92,7 @@ def _gpu_json(view: GpuView) -> dict[str, Any]:
         "uuid": view.gpu.uuid,
         "model": view.gpu.model,
         "memory": view.gpu.memory,
+        "shared": view.gpu.shared,
         "granted": view.granted,
         "outside": view.outside,
         "problem": view.problem,
