@@ -181,8 +181,8 @@ def most(state: Path) -> int:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> tuple[dict[str, str], Path]:
-    """The environment for a simulated card of 4 GiB, and the stand-in's state."""
-    env = {**os.environ, "COTENANT_HOME": str(tmp_path), "COTENANT_SIMULATE": "1x4GiB"}
+    """The environment for a simulated card of 3 GiB, and the stand-in's state."""
+    env = {**os.environ, "COTENANT_HOME": str(tmp_path), "COTENANT_SIMULATE": "1x3GiB"}
     exports = subprocess.run(
         [COTENANT, "standin"], env=env, check=True, capture_output=True, text=True
     ).stdout
@@ -202,10 +202,10 @@ def run(env: dict[str, str], *words: str) -> str:
 def test_a_client_is_stopped_at_its_limit(client: str, machine: tuple[dict[str, str], Path]):
     env, state = machine
     program = [python_of(client), "-c", CLIENTS[client] + FILL]
-    told = json.loads(run(env, "run", "--gpu-memory", "2Gi", "--", *program).splitlines()[-1])
-    assert told["total"] in (2 * GIB, None)
+    told = json.loads(run(env, "run", "--gpu-memory", "1Gi", "--", *program).splitlines()[-1])
+    assert told["total"] in (GIB, None)
     assert told["refused"] == 5
-    assert 2 * GIB - GRAIN.get(client, 4 * MIB) <= most(state) <= 2 * GIB
+    assert GIB - GRAIN.get(client, 4 * MIB) <= most(state) <= GIB
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -213,8 +213,8 @@ def test_without_a_grant_the_same_client_gets_the_card(client: str, machine: tup
     env, state = machine
     program = [python_of(client), "-c", CLIENTS[client] + FILL]
     told = json.loads(run(env, "standin", "--", *program).splitlines()[-1])
-    assert told["total"] in (4 * GIB, None)
-    assert 3 * GIB < most(state) <= 4 * GIB
+    assert told["total"] in (3 * GIB, None)
+    assert 2 * GIB < most(state) <= 3 * GIB
 
 
 def test_two_clients_of_one_grant_share_its_limit(machine: tuple[dict[str, str], Path]):
