@@ -12,7 +12,7 @@ from cotenant.local.snapshot import snapshot, to_json
 
 GIB = 1 << 30
 GPU = (
-    "uuid index model parent healthy problem memory free granted used used_by_grants outside compute_free utilization "
+    "uuid index model parent healthy problem memory shared free granted used used_by_grants outside compute_free utilization "
     "whole grants strangers"
 )
 GRANT = (
