@@ -139,6 +139,10 @@ def test_a_near_miss_is_answered_with_what_was_probably_meant(text: str, hint: s
         ("0080", "did you mean 80Gi or 80Mi?"),
         ("512", "did you mean 512Gi or 512Mi?"),
         ("3803", "did you mean 3803Mi?"),
+        ("4.0", "did you mean 4Gi?"),
+        ("4e0", "did you mean 4Gi?"),
+        ("1.5", "did you mean 1.5Gi?"),
+        ("4e3", "did you mean 4000Mi?"),
         ("1048575", "did you mean 1048575Mi?"),
     ],
 )
@@ -151,7 +155,9 @@ def test_a_small_number_without_a_unit_is_not_meant_as_bytes(text: str, hint: st
         check_unit(meant, "gpu-memory")
 
 
-@pytest.mark.parametrize("text", ["1048576", "4294967296", "4Gi", "1Ki", "50%", "0", "", "x", "9" * 9999])
+@pytest.mark.parametrize(
+    "text", ["1048576", "4294967296", "4Gi", "1Ki", "4e9", "2E", "500m", "50%", "0", "", "x", "9" * 9999]
+)
 def test_a_number_with_a_unit_or_large_enough_for_bytes_is_not_questioned(text: str) -> None:
     check_unit(text, "gpu-memory")
 

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -231,20 +232,24 @@ class OtherUser:
 
 
 @pytest.fixture
-def shared(simulate, tmp_path):
-    """A machine whose folder all users share, as `cotenant setup` makes it, and another user on it."""
+def shared(simulate):
+    """A machine whose folder all users share, as `cotenant setup` makes it, and another user on it.
+
+    The folder is not in pytest's own: each pytest that starts on this machine closes that one to other users.
+    """
     if os.getuid() != 0:
         pytest.skip("only root may become another user")
-    for path in (tmp_path, *tmp_path.parents):
-        if str(path).startswith("/tmp/pytest"):
-            path.chmod(0o755)
-    subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", "setup", "--folder", tmp_path / "home"],
-        capture_output=True,
-        check=True,
-    )
-    machine = simulate("1x16GiB")
-    return machine, OtherUser(machine)
+    with tempfile.TemporaryDirectory(prefix="cotenant-shared-") as base:
+        os.chmod(base, 0o755)
+        home_for_all = Path(base) / "home"
+        subprocess.run(
+            [sys.executable, "-m", "cotenant.cli.main", "setup", "--folder", home_for_all],
+            capture_output=True,
+            check=True,
+        )
+        machine = simulate("1x16GiB", home_for_all)
+        yield machine, OtherUser(machine)
+        machine.end()
 
 
 @pytest.hookimpl(tryfirst=True)

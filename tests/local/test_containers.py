@@ -69,6 +69,22 @@ def test_other_commands_are_left_alone(command):
     assert containers.find(shlex.split(command)) is None
 
 
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("docker compose run x", "docker compose"),
+        ("sudo docker compose -f x.yaml up", "docker compose"),
+        ("docker start -a x", "docker start"),
+        ("podman exec x nvidia-smi", "podman exec"),
+        ("docker ps", None),
+        ("docker run image exec start", None),
+        ("python compose", None),
+    ],
+)
+def test_what_starts_containers_out_of_reach_is_named(command, named):
+    assert containers.outside(shlex.split(command)) == named
+
+
 SLOT_AND_SHIM = [
     "-v",
     "/slots/x y:/run/cotenant/slot:ro",

@@ -138,26 +138,9 @@ def test_a_folder_of_somebody_else(machine, tmp_path):
 
 
 @needs_root
-def test_two_users_share_a_folder_for_all(simulate, tmp_path, until):
+def test_two_users_share_a_folder_for_all(shared, until):
     """Each sees the other's grants, takes no room of theirs, and reaps what they left behind."""
-    for path in (tmp_path, *tmp_path.parents):
-        if str(path).startswith("/tmp/pytest"):
-            path.chmod(0o755)
-    base = tmp_path / "home"
-    made = subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", "setup", "--folder", base],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    machine = simulate("1x16GiB")
-    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-
-    def as_other(*words):
-        line = [*other, *machine.line(*words)]
-        return subprocess.run(line, env=machine.environ, capture_output=True, text=True, check=False)
-
+    machine, as_other = shared
     mine = machine.holder("10Gi", "ready", "hold", options=["--name", "mine"])
     assert mine.stdout.readline() == "ready\n"
     assert "mine" in as_other("ps").stdout
@@ -172,9 +155,7 @@ def test_two_users_share_a_folder_for_all(simulate, tmp_path, until):
     done = as_other("run", "--gpu-memory", "16Gi", "--", "true")
     assert (done.returncode, done.stderr) == (0, "")
     assert machine.rows() == []
-    theirs = subprocess.Popen(
-        [*other, *machine.line("run", "--gpu-memory", "10Gi", "--", "sleep", "60")], env=machine.environ
-    )
+    theirs = as_other.start("run", "--gpu-memory", "10Gi", "--", "sleep", "60")
     until(lambda: any(row["process"]["pid"] != theirs.pid for row in machine.rows()))
     os.kill(machine.rows()[0]["process"]["pid"], 9)
     assert theirs.wait(10) == 137

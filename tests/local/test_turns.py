@@ -6,10 +6,11 @@ import subprocess
 import pytest
 
 from cotenant.core.caps import Caps
-from cotenant.core.demand import Demand
+from cotenant.core.demand import Demand, Memory
 from cotenant.core.errors import BadInput, NoRoom
-from cotenant.local import line
+from cotenant.local import line, slot_folder
 from cotenant.local.machine import now
+from cotenant.local.resize import resize
 from cotenant.local.settings import load_caps
 from cotenant.local.snapshot import snapshot, to_json
 
@@ -145,7 +146,14 @@ def test_caps_are_root_s(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["running = 2", "[each_user]\nruning = 2", "[each_user]\nrunning = -1", "[each"]
+    "text",
+    [
+        "running = 2",
+        "[each_user]\nruning = 2",
+        "[each_user]\nrunning = -1",
+        "[each",
+        '[each_user]\nmemory = "40"',
+    ],
 )
 def test_mistakes_in_them_are_named(tmp_path, text):
     file = tmp_path / "machine.toml"
@@ -174,3 +182,18 @@ def test_a_cap_holds_for_the_commands_of_a_user(shared, tmp_path):
     assert "5Gi asked in all, one user may have 4Gi at a time" in refused.stderr
     assert call(other.line(*run, "4Gi", "--", "true")).returncode == 0
     assert call(machine.line(*run, "5Gi", "--", "true")).returncode == 0
+
+
+def test_resize_does_not_pass_a_cap(plain_machine, make_job, monkeypatch):
+    capped(plain_machine, memory=8 * GIB)
+    for id, user in (("a0", "ann"), ("a1", "ann"), ("b0", "bob")):
+        job = make_job(id, 3 * GIB, user=user, slot=plain_machine.home.slots / id)
+        slot_folder.make(plain_machine, line.join(plain_machine, job, wait=False, rename=False).job)
+    monkeypatch.setattr("os.geteuid", lambda: (plain_machine.home.slots / "a0").stat().st_uid or 4711)
+    monkeypatch.setattr("cotenant.local.ownership.owner", lambda job: None)
+    with pytest.raises(NoRoom, match="ann would have 9Gi in all, one user may have 8Gi at a time"):
+        resize(plain_machine, "a0", Memory(bytes=6 * GIB))
+    assert resize(plain_machine, "a0", Memory(bytes=5 * GIB)).after.grant.memory == 5 * GIB
+    assert resize(plain_machine, "a1", Memory(bytes=1 * GIB)).after.grant.memory == GIB
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert resize(plain_machine, "a0", Memory(bytes=9 * GIB)).after.grant.memory == 9 * GIB

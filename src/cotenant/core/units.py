@@ -88,13 +88,15 @@ def check_unit(text: str, field: str) -> None:
     """Refuses a small number without a unit: `4` would be four bytes, and 4Gi is meant. BadInput names what
     was probably meant. A small amount with a unit, such as `4Ki`, is not refused here.
     """
-    body = text.strip().removeprefix("+")
-    if not re.fullmatch(r"0*[0-9]{1,7}", body) or not 0 < int(body) < SMALLEST_BARE:
+    parts = split_number(text.strip())
+    scale = None if parts is None or parts[1][:1] not in ("", "e", "E") else scale_of(parts[1])
+    if parts is None or scale is None or not 0 < parts[0] * scale < SMALLEST_BARE:
         return
-    number = int(body)
-    meant = [f"{number}{unit}" for unit, fits in (("Gi", number < 1024), ("Mi", number > 64)) if fits]
+    number = parts[0] * scale
+    shown = _decimal(number)
+    meant = [f"{shown}{unit}" for unit, fits in (("Gi", number < 1024), ("Mi", number > 64)) if fits]
     raise BadInput(
-        f"{field}: {_quote(text)} is {number} byte{'s' if number > 1 else ''}, since it has no unit: "
+        f"{field}: {_quote(text)} is {shown} byte{'s' if number > 1 else ''}, since it has no unit: "
         f"did you mean {' or '.join(meant)}?"
     )
 

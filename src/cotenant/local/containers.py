@@ -25,6 +25,8 @@ ENGINES = ("docker", "podman", "nerdctl")
 SHIM = IN_CONTAINER / LIBRARY
 
 _STARTERS = ("run", "create")
+_OUTSIDE = frozenset({"compose", "start", "restart", "exec", "kube", "play", "stack", "service"})
+"""Subcommands that start processes in containers, and take no options for a grant."""
 # fmt: off
 _WITH_VALUE = frozenset(
     {
@@ -97,6 +99,15 @@ def find(command: Sequence[str]) -> ContainerStart | None:
     for option, value in _options(command[end + 1 :]):
         _check(engine, option, value)
     return ContainerStart(engine, tuple(command), end)
+
+
+def outside(command: Sequence[str]) -> str | None:
+    """Names a command of an engine that starts processes which the grant cannot reach; None for others."""
+    at = _engine_at(command)
+    word = None if at is None else next((each for each in command[at + 1 :] if each in _OUTSIDE), None)
+    if at is None or word is None or find(command) is not None:
+        return None
+    return f"{os.path.basename(command[at])} {word}"
 
 
 def with_grant(start: ContainerStart, grant: Inserted) -> tuple[str, ...]:

@@ -7,9 +7,11 @@ lowered first, and restored if more is in use.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass, replace
 
+from cotenant.core.caps import Holding
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput, LedgerUnusable, NoRoom
 from cotenant.core.grant import Share
@@ -57,6 +59,8 @@ def resize(machine: Machine, name: str, wish: Memory | Step) -> Resized:
         for other in books.waiting:
             if any(share.uuid in other.held for share in grown):
                 raise NoRoom(f"the GPU of {name} is held for {other.name}, which has waited longer")
+        if grown and os.geteuid() != 0:
+            _check_cap(machine, after, books.granted)
         sight.ledger(books.granted).resize(job.id, after.shares)
         books.unless_committed.append(lambda: _restore(machine, job))
         _lower(machine, job, after, sight)
@@ -65,6 +69,14 @@ def resize(machine: Machine, name: str, wish: Memory | Step) -> Resized:
     with contextlib.suppress(LedgerUnusable):  # it is resized; the next `cotenant` serves the line
         line.release_ended(machine)
     return Resized(job, after)
+
+
+def _check_cap(machine: Machine, after: Job, granted: list[Job]) -> None:
+    """Raises NoRoom if the job's user would have more than one user may have."""
+    others = [job.grant.memory for job in granted if job.owner == after.owner and job.id != after.id]
+    refusal = machine.caps.refuse(after.owner, Holding(0, sum(others)), after.grant.memory)
+    if refusal is not None:
+        raise NoRoom(str(refusal))
 
 
 def _after(job: Job, step: Step) -> Memory:

@@ -82,6 +82,8 @@ def run(
     if container is not None:  # the shim is loaded in the container, not in the engine
         found = found._replace(obstacle=None, preload=False)
         tell(f"GPU, slot and shim are added to `{container.engine} run` (--print shows how)")
+    elif unreached := containers.outside(request.command):
+        tell(f"`{unreached}` starts processes outside this grant: no limit holds there. See `run --print`")
     outer = nested.enclosing(machine, given)
     if outer is not None:
         _run_inside(machine, outer, request, found, environ, tell)

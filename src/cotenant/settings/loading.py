@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from cotenant.core.errors import BadInput
-from cotenant.core.units import parse_bytes, parse_duration
+from cotenant.core.units import check_unit, parse_bytes, parse_duration
 from cotenant.settings.declaring import Duration, Range, Size
 
 S = TypeVar("S")
@@ -134,7 +134,9 @@ def _value(value: Any, hint: Any, path: tuple[str, ...], problems: list[str]) ->
                 raise BadInput(f"{name}: {_show(value)} is less than {mark.least:g}s")
             return seconds
         if isinstance(mark, Size):
-            return parse_bytes(_text(value, name, "256Mi"), name)
+            size = _text(value, name, "256Mi")
+            check_unit(size, name)
+            return parse_bytes(size, name)
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise BadInput(f"{name}: {_show(value)} is not one of {', '.join(get_args(hint))}")
