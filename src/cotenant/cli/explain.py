@@ -85,7 +85,7 @@ def _show(told: Explanation) -> None:
     target, _, state = first.rpartition(": ")
     click.echo(f"{click.style(target, bold=True)}: {click.style(state, fg=_COLOURS.get(state, 'yellow'))}")
     for line in rest:
-        click.echo(line)
+        click.echo(table.printable(line))
 
 
 def show_line(view: View) -> None:

@@ -72,7 +72,8 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
             "no node reports a GPU: Cotenant's agents report them; see whether they run: "
             "kubectl get pods -A -l app.kubernetes.io/name=cotenant\n"
         )
-    return inspect_table.details(nodes, namespace) if details else inspect_table.summary(nodes)
+    text = inspect_table.details(nodes, namespace) if details else inspect_table.summary(nodes)
+    return "".join(f"{table.printable(line)}\n" for line in text.splitlines())
 
 
 def _document(nodes: Any, unit: str) -> dict[str, Any]:

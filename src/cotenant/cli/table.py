@@ -132,6 +132,11 @@ def command_line(words: Sequence[str], width: int = 40) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def printable(text: str) -> str:
+    """Replaces what a terminal would act on: texts come from nodes, containers and pods of others."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
 def cut(text: str, width: int) -> str:
     """Cuts a text that is wider, with a sign that it goes on."""
     if _wide(text) <= width:
@@ -209,7 +214,7 @@ def _total(widths: Sequence[int], kept: Sequence[int]) -> int:
 
 def _cell(value: Cell | str) -> Cell:
     cell = value if isinstance(value, Cell) else Cell(value)
-    return Cell("".join(sign if sign.isprintable() else "?" for sign in cell.text), cell.colour)
+    return Cell(printable(cell.text), cell.colour)
 
 
 def _padded(text: str, width: int) -> str:
