@@ -143,3 +143,8 @@ def test_a_program_without_cuda_runs_as_ever_in_a_slot(bench: Bench):
     )
     assert int(done.stdout) > 3
     assert done.stderr == ""
+
+
+def test_a_program_that_opens_the_driver_by_its_second_name(bench: Bench, tmp_path: Path):
+    source = BY_DLSYM.replace('"libcuda.so.1"', '"libcuda.so"')
+    passes(bench, compiled(tmp_path, source, "-DFLAGS=0"))

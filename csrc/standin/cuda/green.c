@@ -25,6 +25,11 @@ API cuGreenCtxCreate(CUgreenCtx *out, CUdevResourceDesc resources, CUdevice inde
     green->context.legacy = (struct CUstream_st){.context = &green->context};
     green->context.id = __atomic_add_fetch(&driver_get()->next_id, 1, __ATOMIC_RELAXED);
     green->context.green_of = primary;
+    struct driver *driver = driver_get();
+    driver_lock(driver);
+    green->context.older = driver->newest;
+    __atomic_store_n(&driver->newest, &green->context, __ATOMIC_RELEASE);
+    driver_unlock(driver);
     *out = green;
     return CUDA_SUCCESS;
 }

@@ -33,6 +33,12 @@ def standin_nvml() -> Path:
     return present(NATIVE / "standin" / "libnvidia-ml.so.1")
 
 
+def standin_libraries() -> tuple[Path, ...]:
+    """All libraries of the stand-in driver: those two, and each under its second name without `.1`."""
+    both = (standin_cuda(), standin_nvml())
+    return (*both, *(present(library.with_suffix("")) for library in both))
+
+
 def standin_folder() -> Path:
     """What LD_LIBRARY_PATH has to name for programs to find the stand-in driver."""
     return standin_cuda().parent

@@ -44,6 +44,6 @@ def cards_of(settings: AgentSettings) -> NodeCards:
 def _install_standin(root: Path) -> Path:
     """Places the stand-in driver's libraries where containers mount them, and returns their folder."""
     folder = root / "standin" / "lib"
-    for library in (libraries.standin_cuda(), libraries.standin_nvml()):
+    for library in libraries.standin_libraries():
         libraries.place(folder / library.name, library.read_bytes())
     return folder
