@@ -35,7 +35,7 @@ from cluster.testbed import hollow
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
 from kube.admission.reviews import asked as review_of
-from kube.hostile import hostile_pods
+from kube.hostile import another, hostile_pods
 
 pytestmark = pytest.mark.timeout(120)
 PATIENCE = 3.0
@@ -226,6 +226,7 @@ class TestCannotGetMoreThanWasCounted:
         for name, sum_ in granted_in_all.items():
             assert sum_ <= amount(used[f"requests.{name}"])
         assert sum(bool(body["spec"].get("nodeName")) for body in seen) > len(seen) / 2, "most were bound"
+        api.request("DELETE", pods_of(namespace), query={"gracePeriodSeconds": "0"})
 
 
 class TestCannotGetACardWithoutAsking:
@@ -473,20 +474,21 @@ def _sends_to_server(
     """Straight to webhook and extender, half of them each."""
 
     def sends(part: int) -> None:
-        bodies = hostile_pods(Random(part), 200_000)
         webhook, extender = cotenant.webhook_connection(address), cotenant.extender_connection(address)
-        for number, body in enumerate(islice(bodies, count // at_once)):
-            uid = f"hostile-{part}-{number % 20}"
+        reviews, questions = list[bytes](), list[bytes]()
+        for number, body in enumerate(islice(hostile_pods(Random(part), 150_000), 80)):
+            uid = f"hostile-{part}-{number}"
             body["metadata"] |= {
                 "name": uid,
                 "namespace": namespace,
                 "uid": uid,
                 "resourceVersion": str(number),
             }
-            if number % 2:
-                _posts(extender, "/filter", {"Pod": body, "NodeNames": [node]})
-            else:
-                _posts(webhook, "/mutate", review_of(body))
+            reviews.append(json.dumps(review_of(body)).encode())
+            questions.append(json.dumps({"Pod": body, "NodeNames": [node]}).encode())
+        for number in range(count // at_once // 2):
+            _posts(webhook, "/mutate", another(reviews[number % len(reviews)], number))
+            _posts(extender, "/filter", another(questions[number % len(questions)], number))
         webhook.close()
         extender.close()
 
@@ -494,8 +496,8 @@ def _sends_to_server(
         list(hands.map(sends, range(at_once)))
 
 
-def _posts(connection: http.client.HTTPSConnection, path: str, body: Object) -> None:
-    connection.request("POST", path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+def _posts(connection: http.client.HTTPSConnection, path: str, body: bytes) -> None:
+    connection.request("POST", path, body, {"Content-Type": "application/json"})
     answer = connection.getresponse()
     answer.read()
     assert answer.status in (200, 400), answer.status

@@ -10,6 +10,9 @@ from kube.builders import COMPUTE, MEMORY, SLOT, WHOLE, container, pod
 
 from cotenant.dialects import names
 
+MARK = "90000009"
+"""Stands in every long text; `another` puts another number there."""
+
 
 def hostile_pods(random: Random, most: int, *, stored: bool = False) -> Iterator[dict[str, Any]]:
     """Yields pods without end, no two alike, each with about `most` characters where it hurts.
@@ -26,12 +29,17 @@ def hostile_pods(random: Random, most: int, *, stored: bool = False) -> Iterator
         number += 1
 
 
+def another(message: bytes, number: int) -> bytes:
+    """Makes a message that was never sent of one that was: a cache has not seen it."""
+    return message.replace(MARK.encode(), str(10_000_000 + number).encode())
+
+
 Kinds = list[Callable[[int], dict[str, Any]]]
 
 
 def _kinds(random: Random) -> tuple[Kinds, Kinds]:
     def text(size: int, letters: str = "abcdefghij0123456789") -> str:
-        return "".join(random.choices(letters, k=64)) + letters[random.randrange(len(letters))] * size
+        return MARK + "".join(random.choices(letters, k=8)) + letters[random.randrange(len(letters))] * size
 
     def digits(size: int) -> str:
         return text(size, "123456789")

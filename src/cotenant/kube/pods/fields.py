@@ -33,14 +33,15 @@ class PodFields:
     """What a part needs of every pod, besides what is bounded by the API: that is always kept."""
 
     annotations: frozenset[str] = frozenset()
-    """Of pods that ask for GPU."""
     container_annotations: frozenset[Callable[[str], str]] = frozenset()
     """Functions from a container's name to an annotation's."""
     labels: frozenset[str] = frozenset()
     env: bool = False
     """Whether the names of the containers' variables are needed."""
     resources: frozenset[str] = frozenset()
-    """A pod that names one of these, or any of ours, asks for GPU."""
+    """A pod that names one of these, or any of ours, asks for GPU. Of others, annotations and variables are
+    left out; without any here, those of all pods are kept.
+    """
 
     def __or__(self, other: PodFields, /) -> PodFields:
         return PodFields(
@@ -85,6 +86,8 @@ class PodFields:
         return Pod(meta, _requests_alone(pod, spec), status)
 
     def _asks_for_gpu(self, spec: PodSpec) -> bool:
+        if not self.resources:
+            return True
         for each in (*(spec.containers or ()), *spec.init_containers):
             for name in each.resources.limits:
                 if name.startswith(_OWN) or name in self.resources:
