@@ -51,6 +51,21 @@ struct cot_limits {
     struct cot_card_limit card[COT_CARDS];
 };
 
+/* Memory that one process of the slot made and another one imported. It is charged to its maker; when that
+ * has dropped it or is dead, whoever sees to that adds it to `used` of one process that has it, and marks it.
+ */
+struct cot_import {
+    uint64_t maker; /* 0: empty; else the fields below */
+    uint64_t bytes;
+};
+
+#define COT_IMPORTS 8
+#define COT_IMPORT_ENTRY 0xffffull      /* the maker's entry plus 1 */
+#define COT_IMPORT_CARD_SHIFT 16        /* 8 bits: the card of limits */
+#define COT_IMPORT_NUMBER_SHIFT 24      /* 7 bits: tells apart what one maker has exported */
+#define COT_IMPORT_CHARGED (1ull << 31) /* counts in this process's `used` */
+#define COT_IMPORT_PID_SHIFT 32         /* 32 bits: the maker's pid, as it sees itself */
+
 /* Times are CLOCK_MONOTONIC nanoseconds: the files never outlive a boot. */
 struct cot_process {
     uint64_t pid; /* as the process sees itself: for showing, never for deciding */
@@ -62,7 +77,7 @@ struct cot_process {
     uint64_t reserved[10];
     uint64_t used[COT_CARDS]; /* bytes held on each card of limits, contexts included */
     uint64_t context[COT_CARDS];
-    uint64_t tail[16];
+    struct cot_import import[COT_IMPORTS];
 };
 
 struct cot_usage {

@@ -54,6 +54,8 @@
     HOOK(cuMemMap, cuMemMap, 10020, 0)                                                                       \
     HOOK(cuMemUnmap, cuMemUnmap, 10020, 0)                                                                   \
     HOOK(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0)                                 \
+    HOOK(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0)                               \
+    HOOK(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, 0)                           \
     HOOK(cuArrayCreate, cuArrayCreate, 2000, 0)                                                              \
     HOOK(cuArrayCreate_v2, cuArrayCreate, 3020, 0)                                                           \
     HOOK(cuArray3DCreate, cuArray3DCreate, 2000, 0)                                                          \
@@ -146,6 +148,8 @@ enum hook_id {
     NEED(cuMemGetAllocationGranularity, (size_t *, const CUmemAllocationProp *, int))                        \
     NEED(cuMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp *, CUmemGenericAllocationHandle))      \
     NEED(cuPointerGetAttribute, (void *, int, CUdeviceptr))                                                  \
+    NEED(cuMemAddressReserve, (CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))              \
+    NEED(cuMemAddressFree, (CUdeviceptr, size_t))                                                            \
     NEED(cuMemPoolGetAttribute, (CUmemoryPool, int, void *))                                                 \
     NEED(cuDeviceGetGraphMemAttribute, (CUdevice, int, void *))                                              \
     NEED(cuGraphGetNodes, (CUgraph, CUgraphNode *, size_t *))                                                \
@@ -188,6 +192,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *, size_t, const CUmemA
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool, size_t);
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool);
 EXPORT CUresult cuDeviceGraphMemTrim(CUdevice);
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *, CUdevice);
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec);
 EXPORT CUresult cuStreamSynchronize(CUstream);
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "imports.h"
 #include "pools.h"
 #include "tables.h"
 #include "vmm.h"
@@ -194,6 +195,18 @@ static bool lock_entry(int fd, unsigned index, short type) {
     return fcntl(fd, F_OFD_SETLK, &range) == 0;
 }
 
+bool slot_lives(unsigned index) {
+    if (cot_self->entry == &cot_usage->process[index])
+        return true;
+    int fd = open_usage();
+    struct flock range = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(COT_LOCK_PROCESS + index), .l_len = 1};
+    bool held = fd < 0 || fcntl(fd, F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+    if (fd >= 0)
+        close(fd);
+    return held;
+}
+
 static void raise_to(uint64_t *field, uint64_t value) {
     uint64_t seen = __atomic_load_n(field, __ATOMIC_RELAXED);
     while (seen < value &&
@@ -209,6 +222,8 @@ static uint64_t now_ns(void) {
 
 /* Only for an entry whose lock is held. What the dead owner did last is kept for the whole slot. */
 static void clear_entry(struct cot_process *entry) {
+    if (entry->pid != 0)
+        imports_inherit((unsigned)(entry - cot_usage->process));
     raise_to(&cot_usage->last_launch, entry->unnoted ? now_ns() : entry->last_launch);
     raise_to(&cot_usage->last_alloc, entry->last_alloc);
     for (int card = 0; card < COT_CARDS; card++)
@@ -317,18 +332,9 @@ void slot_reap(bool force) {
 
 bool slot_has_process(uint64_t pid) {
     uint64_t high = __atomic_load_n(&cot_usage->high, __ATOMIC_SEQ_CST);
-    for (unsigned i = 0; i < high && i < COT_PROCESSES; i++) {
-        if (__atomic_load_n(&cot_usage->process[i].pid, __ATOMIC_RELAXED) != pid)
-            continue;
-        struct flock held = {
-            .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)(COT_LOCK_PROCESS + i), .l_len = 1};
-        int fd = open_usage();
-        bool asked = fd >= 0 && fcntl(fd, F_OFD_GETLK, &held) == 0;
-        if (fd >= 0)
-            close(fd);
-        if (!asked || held.l_type != F_UNLCK)
+    for (unsigned i = 0; i < high && i < COT_PROCESSES; i++)
+        if (__atomic_load_n(&cot_usage->process[i].pid, __ATOMIC_RELAXED) == pid && slot_lives(i))
             return true;
-    }
     return false;
 }
 

@@ -67,6 +67,9 @@ uint64_t slot_used(int card);
 /* Clears the entries of processes that have died, at most every 100 ms unless forced. */
 void slot_reap(bool force);
 
+/* Whether the process of an entry is alive. */
+bool slot_lives(unsigned index);
+
 /* Charge before allocating; CUDA_SUCCESS, or what the caller must return. */
 CUresult slot_charge(int card, uint64_t bytes);
 /* Call when the driver gave what was charged: beyond the limit, in observe and warn, the peak counts only

@@ -4,17 +4,22 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "contexts.h"
 #include "hooks.h"
+#include "imports.h"
 #include "tables.h"
 
 /* Handles and mappings point to this; a released handle's number may be given to other memory while this one
  * is still mapped, so the number alone does not name it. */
 struct memory {
     struct cost cost;
-    unsigned references; /* handles and mappings */
+    unsigned references;     /* handles and mappings */
+    int import;              /* place among this process's imports; NOT_IMPORTED: it is charged here */
+    struct export_name name; /* number 0: not exported */
 };
+enum { NOT_IMPORTED = -1 };
 
 struct mapping {
     CUdeviceptr base;
@@ -34,10 +39,16 @@ void vmm_clear(void) {
 }
 
 static void drop(struct memory *memory) {
-    if (--memory->references == 0) {
+    if (--memory->references != 0)
+        return;
+    if (memory->import != NOT_IMPORTED) {
+        import_drop(memory->import, memory->cost.card, memory->cost.bytes);
+    } else {
+        if (memory->name.number != 0)
+            export_drop(memory->name, memory->cost.card);
         cost_uncharge(&memory->cost);
-        free(memory);
     }
+    free(memory);
 }
 
 static bool limited(void) {
@@ -117,6 +128,7 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     if (memory == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memory->references = 1;
+    memory->import = NOT_IMPORTED;
     CUresult result = cost_charge(here.card, size, &memory->cost);
     if (result == CUDA_SUCCESS)
         return create(handle, size, prop, flags, memory);
@@ -194,6 +206,101 @@ EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t size) {
     CUresult result = REAL(cuMemUnmap)(address, size);
     if (result == CUDA_SUCCESS)
         remove_mappings(address, size);
+    pthread_mutex_unlock(&cot_self->mapping);
+    return result;
+}
+
+#define NUMBERS 64u
+
+EXPORT CUresult cuMemExportToShareableHandle(void *shared, CUmemGenericAllocationHandle handle, int type,
+                                             unsigned long long flags) {
+    ENTER(cuMemExportToShareableHandle);
+    static unsigned exported;
+    struct record record;
+    if (!limited())
+        return REAL(cuMemExportToShareableHandle)(shared, handle, type, flags);
+    pthread_mutex_lock(&cot_self->mapping);
+    CUresult result = REAL(cuMemExportToShareableHandle)(shared, handle, type, flags);
+    if (result == CUDA_SUCCESS && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+        table_get(&handles, handle, &record)) {
+        struct memory *memory = record.link;
+        if (memory->name.number == 0 && memory->import == NOT_IMPORTED)
+            memory->name = (struct export_name){(uint32_t)getpid(), exported++ % NUMBERS + 1};
+        export_mark(*(int *)shared,
+                    memory->import != NOT_IMPORTED ? import_name(memory->import) : memory->name);
+    }
+    pthread_mutex_unlock(&cot_self->mapping);
+    return result;
+}
+
+/* The driver does not say how large imported memory is, but maps no more than there is. 0: it cannot be
+ * found. */
+static uint64_t imported_bytes(CUmemGenericAllocationHandle handle, const CUmemAllocationProp *prop,
+                               CUdevice device) {
+    size_t step = 0, most = 0;
+    CUdeviceptr address;
+    if (cot_driver.cuMemGetAllocationGranularity(&step, prop, 0) != CUDA_SUCCESS || step == 0 ||
+        REAL(cuDeviceTotalMem_v2)(&most, device) != CUDA_SUCCESS)
+        return 0;
+    most = round_up(most, step);
+    if (cot_driver.cuMemAddressReserve(&address, most, 0, 0, 0) != CUDA_SUCCESS)
+        return 0;
+    size_t low = 0, high = most / step;
+    while (low < high) {
+        size_t middle = low + (high - low + 1) / 2;
+        if (REAL(cuMemMap)(address, middle * step, 0, handle, 0) == CUDA_SUCCESS) {
+            REAL(cuMemUnmap)(address, middle * step);
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    cot_driver.cuMemAddressFree(address, most);
+    return low * step;
+}
+
+/* Charged is the process that made it, while that has it; else this one. */
+static CUresult charge_imported(CUmemGenericAllocationHandle handle, struct export_name name) {
+    CUmemAllocationProp prop;
+    struct record record;
+    if (table_count(&handles, handle, 1, &record))
+        return CUDA_SUCCESS; /* the driver gave a handle that this process has */
+    if (cot_driver.cuMemGetAllocationPropertiesFromHandle(&prop, handle) != CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    struct here here = here_at(&prop.location);
+    if (here.place != PLACE_CARD)
+        return here.place == PLACE_REFUSED ? here.refusal : CUDA_SUCCESS;
+    struct memory *memory = calloc(1, sizeof *memory);
+    if (memory == NULL)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t bytes = imported_bytes(handle, &prop, here.device);
+    memory->references = 1;
+    memory->import = bytes ? import_note(name, here.card, bytes) : NOT_IMPORTED;
+    memory->cost = (struct cost){.card = here.card, .bytes = bytes};
+    CUresult result = memory->import == NOT_IMPORTED ? slot_charge(here.card, bytes) : CUDA_SUCCESS;
+    record = (struct record){.key = handle, .link = memory, .size = 1};
+    if (result == CUDA_SUCCESS && table_put(&handles, &record))
+        return CUDA_SUCCESS;
+    free(memory);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shared, int type) {
+    ENTER(cuMemImportFromShareableHandle);
+    if (!slot_present())
+        return REAL(cuMemImportFromShareableHandle)(handle, shared, type);
+    if (!slot_attached())
+        return CUDA_ERROR_NOT_PERMITTED;
+    struct export_name name = {0, 0};
+    if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        name = export_name((int)(intptr_t)shared);
+    pthread_mutex_lock(&cot_self->mapping);
+    CUresult result = REAL(cuMemImportFromShareableHandle)(handle, shared, type);
+    if (result == CUDA_SUCCESS) {
+        result = charge_imported(*handle, name);
+        if (result != CUDA_SUCCESS)
+            REAL(cuMemRelease)(*handle);
+    }
     pthread_mutex_unlock(&cot_self->mapping);
     return result;
 }

@@ -25,7 +25,7 @@ static char mapped_path[4096];
 static dev_t mapped_device;
 static ino_t mapped_inode;
 
-static int state_open(void) {
+int standin_open(void) {
     const char *path = *mapped_path ? mapped_path : getenv("COTENANT_STANDIN");
     return path && *path ? open(path, O_RDWR | O_CLOEXEC) : -1;
 }
@@ -39,7 +39,7 @@ static int byte_lock(int fd, int command, uint64_t byte, struct flock *out) {
 }
 
 /* Alive is who holds the lock on its byte. If that cannot be asked, nobody is declared dead. */
-static int alive(int fd, int entry) {
+int standin_alive(int fd, int entry) {
     struct flock lock;
     if (fd < 0 || byte_lock(fd, F_OFD_GETLK, STANDIN_LOCK_PROCESS + (uint64_t)entry, &lock) < 0)
         return 1;
@@ -73,7 +73,7 @@ struct standin_state *standin_map(void) {
     struct standin_state *state = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);
     if (state)
         return state;
-    int fd = state_open();
+    int fd = standin_open();
     struct stat info;
     if (fd < 0)
         return NULL;
@@ -168,6 +168,24 @@ static int try_charge(struct standin_state *state, int index, int entry, uint64_
     return fits;
 }
 
+int standin_try_charge(struct standin_state *state, int card, int entry, uint64_t bytes) {
+    return try_charge(state, card, entry, bytes, 0);
+}
+
+/* In one change: at no moment is the memory nobody's, or counted twice. */
+void standin_move(struct standin_state *state, int index, int from, int to, uint64_t bytes) {
+    struct standin_card *card = &state->card[index];
+    struct standin_use *old = &state->process[from].use[index], *new = &state->process[to].use[index];
+    if (standin_lock(&card->lock, state, card))
+        return;
+    __atomic_store_n(&card->version, card->version + 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+    __atomic_store_n(&old->used, old->used - bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&new->used, new->used + bytes, __ATOMIC_RELAXED);
+    __atomic_store_n(&card->version, card->version + 1, __ATOMIC_RELEASE);
+    standin_unlock(&card->lock);
+}
+
 int standin_charge(struct standin_state *state, int card, int entry, uint64_t bytes, uint64_t context) {
     if (try_charge(state, card, entry, bytes, context))
         return 1;
@@ -185,8 +203,9 @@ void standin_uncharge(struct standin_state *state, int index, int entry, uint64_
 }
 
 /* Call with the state's lock held and the entry's byte locked or nobody's. */
-static void clear_entry(struct standin_state *state, int entry) {
+static void clear_entry(struct standin_state *state, int fd, int entry) {
     struct standin_process *process = &state->process[entry];
+    standin_leave_all(state, fd, entry);
     for (uint32_t i = 0; i < state->cards; i++) {
         struct standin_card *card = &state->card[i];
         if (standin_lock(&card->lock, state, card))
@@ -199,13 +218,13 @@ static void clear_entry(struct standin_state *state, int entry) {
 }
 
 void standin_reap(struct standin_state *state) {
-    int fd = state_open();
+    int fd = standin_open();
     if (fd < 0)
         return;
     if (standin_lock(&state->lock, state, NULL) == 0) {
         for (uint64_t i = 0; i < state->high; i++)
-            if (state->process[i].pid && !alive(fd, (int)i))
-                clear_entry(state, (int)i);
+            if (state->process[i].pid && !standin_alive(fd, (int)i))
+                clear_entry(state, fd, (int)i);
         standin_unlock(&state->lock);
     }
     close(fd);
@@ -246,7 +265,7 @@ static void fill_entry(struct standin_process *process) {
  * So it ends exactly with this process's memory: a fork's child does not have the page, exec drops it,
  * and a program that closes all descriptors keeps its entry. */
 int standin_attach(struct standin_state *state) {
-    int fd = state_open();
+    int fd = standin_open();
     int found = -1;
     if (fd < 0)
         return -1;
@@ -259,7 +278,7 @@ int standin_attach(struct standin_state *state) {
         if (byte_lock(fd, F_OFD_SETLK, STANDIN_LOCK_PROCESS + (uint64_t)i, NULL) == 0)
             found = i;
     if (found >= 0) {
-        clear_entry(state, found);
+        clear_entry(state, fd, found);
         if ((uint64_t)found >= state->high)
             state->high = (uint64_t)found + 1;
         fill_entry(&state->process[found]);
@@ -274,7 +293,7 @@ int standin_attach(struct standin_state *state) {
 int standin_holders(struct standin_state *state, int index, struct standin_holder *holders, int room,
                     uint64_t *used) {
     struct standin_card *card = &state->card[index];
-    int fd = state_open();
+    int fd = standin_open();
     int count = 0;
     uint64_t sum = 0;
     if (standin_lock(&card->lock, state, card) == 0) {
@@ -287,10 +306,25 @@ int standin_holders(struct standin_state *state, int index, struct standin_holde
     }
     int living = 0;
     for (int i = 0; i < count; i++) {
-        if (!alive(fd, holders[i].entry))
+        if (!standin_alive(fd, holders[i].entry))
             continue;
         sum += holders[i].used;
         holders[living++] = holders[i];
+    }
+    for (int i = 0; i < STANDIN_SHARED; i++) {
+        const struct standin_shared *shared = &state->shared[i];
+        int owner = (int)shared->owner - 1;
+        if (!shared->id || shared->card != (uint64_t)index || owner < 0 || standin_alive(fd, owner))
+            continue;
+        int heir = standin_heir(fd, shared, owner), at = 0;
+        while (heir >= 0 && at < living && holders[at].entry != heir)
+            at++;
+        if (heir < 0 || at == room)
+            continue;
+        if (at == living)
+            holders[living++] = (struct standin_holder){heir, 0, 0};
+        holders[at].used += shared->bytes;
+        sum += shared->bytes;
     }
     if (fd >= 0)
         close(fd);

@@ -14,12 +14,13 @@
 #include <stdint.h>
 
 #define STANDIN_MAGIC "COTSTAND"
-#define STANDIN_ABI 1u
+#define STANDIN_ABI 2u
 #define STANDIN_CARDS 64
 #define STANDIN_PROCESSES 1024
 #define STANDIN_SAMPLES 64
 #define STANDIN_USE_SAMPLES 16
 #define STANDIN_XIDS 16
+#define STANDIN_SHARED 256
 
 /* Byte locks, far beyond the end of the file. */
 #define STANDIN_LOCK_SETUP (1ull << 40)         /* while the mutexes are being made */
@@ -101,6 +102,16 @@ struct standin_process {
     struct standin_use use[STANDIN_CARDS];
 };
 
+/* Memory that was exported: it lives as long as any process has it, and counts in one of them, the owner. */
+struct standin_shared {
+    uint64_t id; /* inode of the file behind it; 0: the entry is empty */
+    uint64_t card;
+    uint64_t bytes;
+    uint64_t owner; /* process entry plus 1; 0: nobody has it, but a descriptor of it may be on its way */
+    uint64_t holders[STANDIN_PROCESSES / 64]; /* one bit for each process entry */
+    uint64_t spare[4];
+};
+
 struct standin_state {
     char magic[8];
     uint32_t abi;
@@ -114,13 +125,15 @@ struct standin_state {
     unsigned char pad[4096 - 8 - 8 - 2 * 8 - 32 - 2 * 8 - 64];
     struct standin_card card[STANDIN_CARDS];
     struct standin_process process[STANDIN_PROCESSES];
+    struct standin_shared shared[STANDIN_SHARED]; /* guarded by the lock of the state */
 };
 
 _Static_assert(sizeof(struct standin_card) == 2048, "card");
 _Static_assert(sizeof(struct standin_use) == 320, "use");
 _Static_assert(sizeof(struct standin_process) == 128 + 320 * STANDIN_CARDS, "process");
-_Static_assert(sizeof(struct standin_state) ==
-                   4096 + 2048 * STANDIN_CARDS + sizeof(struct standin_process) * STANDIN_PROCESSES,
+_Static_assert(sizeof(struct standin_state) == 4096 + 2048 * STANDIN_CARDS +
+                                                   sizeof(struct standin_process) * STANDIN_PROCESSES +
+                                                   192 * STANDIN_SHARED,
                "state");
 
 /* Map the file that COTENANT_STANDIN names, once a process; NULL if there is none that can be used. */
@@ -156,6 +169,21 @@ struct standin_holder {
 };
 int standin_holders(struct standin_state *state, int card, struct standin_holder *holders, int room,
                     uint64_t *used);
+
+/* Exported memory: shared.c. All return an index of state->shared, or -1. */
+int standin_share(struct standin_state *state, int card, int entry, uint64_t id, uint64_t bytes);
+int standin_join(struct standin_state *state, int entry, uint64_t id);
+void standin_leave(struct standin_state *state, int shared, int entry);
+/* Who answers for memory whose owner is gone: a living holder, or -1. */
+int standin_heir(int fd, const struct standin_shared *shared, int gone);
+/* With the state's lock held: hands on what a process had in common with others. */
+void standin_leave_all(struct standin_state *state, int fd, int entry);
+
+/* state.c, for shared.c */
+int standin_open(void);
+int standin_alive(int fd, int entry);
+int standin_try_charge(struct standin_state *state, int card, int entry, uint64_t bytes);
+void standin_move(struct standin_state *state, int card, int from, int to, uint64_t bytes);
 
 int standin_lock(union standin_mutex *lock, struct standin_state *state, struct standin_card *card);
 void standin_unlock(union standin_mutex *lock);

@@ -152,6 +152,36 @@ def test_usage_counts_the_living_only(slot):
     os.close(one)
 
 
+def note_import(fd, index, place, maker, size):
+    os.pwrite(fd, struct.pack("<QQ", maker, size), 4096 + 512 * index + 384 + 16 * place)
+
+
+def test_imported_memory_counts_once_and_only_when_its_maker_is_gone(slot):
+    maker = take_entry(slot, 0, 100, (50,))
+    importers = [take_entry(slot, 1, 200, (1,)), take_entry(slot, 2, 300, (1,))]
+    for index, fd in enumerate(importers, 1):
+        note_import(fd, index, 0, 100 << 32 | 5 << 24 | 0 << 16 | 1, 50)
+    assert slots.read_usage(slot).used(0) == 52
+    os.close(maker)
+    assert slots.read_usage(slot).used(0) == 52
+    assert [process.used[0] for process in slots.read_usage(slot).processes] == [51, 1]
+    note_import(importers[0], 1, 0, 100 << 32 | 1 << 31 | 5 << 24 | 0 << 16 | 1, 50)  # charged by a process
+    assert slots.read_usage(slot).processes[0].used[0] == 1
+    for fd in importers:
+        os.close(fd)
+
+
+def test_what_processes_claim_to_have_imported_is_bounded(slot):
+    fd = take_entry(slot, 0, 100, (1,))
+    for place, maker in enumerate(
+        (2**64 - 1, 2**31 - 1, 0x7FFF0000, 1, 0xFFFF, 0xFF0001, 9 << 32 | 2, 0x0F0003)
+    ):
+        note_import(fd, 0, place, maker, 2**64 - 1)
+    usage = slots.read_usage(slot)
+    assert all(usage.used(card) < 2**63 for card in range(16))
+    os.close(fd)
+
+
 def test_a_held_slot_cannot_be_closed(slot):
     held = slots.hold(slot)
     assert slots.is_held(slot)

@@ -300,3 +300,56 @@ def test_processes_of_many_namespaces_that_begin_at_once_are_told_apart(standin)
     listed, _ = machine.run(READ).splitlines()
     assert set(eval(listed)) == children
     assert {process.pid for process in machine.cards.processes()} == children
+
+
+SHARING = """
+import socket
+def prop():
+    prop = cuda.CUmemAllocationProp()
+    prop.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    prop.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    prop.requestedHandleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    return prop
+FD = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+begin()
+"""
+
+
+def test_exported_memory_lives_as_long_as_any_process_has_it(standin, tmp_path):
+    machine = standin()
+    context = 256 * MIB
+    maker = machine.start(
+        SHARING
+        + f"""
+made = ok(cuda.cuMemCreate(GIB, prop(), 0))
+out = int(ok(cuda.cuMemExportToShareableHandle(made, FD, 0)))
+server = socket.socket(socket.AF_UNIX); server.bind({str(tmp_path / "meeting")!r}); server.listen(2)
+print("ready", flush=True)
+for _ in range(2): socket.send_fds(server.accept()[0], [b"memory"], [out])
+sys.stdin.read()
+"""
+    )
+    imported = (
+        SHARING
+        + f"""
+peer = socket.socket(socket.AF_UNIX); peer.connect({str(tmp_path / "meeting")!r})
+got = ok(cuda.cuMemImportFromShareableHandle(socket.recv_fds(peer, 10, 1)[1][0], FD))
+hold()
+"""
+    )
+    first, second = machine.start(imported), machine.start(imported)
+    assert machine.used() == 3 * context + GIB
+    maker.kill()
+    maker.wait()
+    assert machine.used() == 2 * context + GIB
+    machine.run("begin(); assert 16 * GIB - free() == 3 * 256 * MIB + GIB")
+    assert machine.used() == 2 * context + GIB
+    first.kill()
+    first.wait()
+    assert machine.used() == context + GIB
+    [(_, used)] = [(p.pid, p.used[machine.uuids[0]]) for p in machine.cards.processes()]
+    assert used == context + GIB
+    second.kill()
+    second.wait()
+    assert machine.used() == 0
+    machine.run("begin(); assert 16 * GIB - free() == 256 * MIB")

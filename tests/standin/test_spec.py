@@ -108,14 +108,15 @@ def test_another_file_is_refused(tmp_path):
 def test_python_and_c_agree_about_the_file(library):
     layout = ctypes.CDLL(str(library())).standin_layout
     layout.restype = ctypes.c_uint64
-    state, card, process, use = (
-        getattr(standin_layout, name) for name in ("State", "Card", "Process", "Use")
+    state, card, process, use, shared = (
+        getattr(standin_layout, name) for name in ("State", "Card", "Process", "Use", "Shared")
     )
     expected = {
         "state.size": ctypes.sizeof(state),
         "card.size": ctypes.sizeof(card),
         "process.size": ctypes.sizeof(process),
         "use.size": ctypes.sizeof(use),
+        "shared.size": ctypes.sizeof(shared),
         "cards": standin_layout.CARDS,
         "processes": standin_layout.PROCESSES,
         "xids": standin_layout.XIDS,
@@ -123,7 +124,8 @@ def test_python_and_c_agree_about_the_file(library):
         "lock.control": standin_layout.LOCK_CONTROL,
         "lock.process": standin_layout.LOCK_PROCESS,
     }
-    for name, struct in (("state", state), ("card", card), ("process", process), ("use", use)):
+    structs = {"state": state, "card": card, "process": process, "use": use, "shared": shared}
+    for name, struct in structs.items():
         for field, *_ in struct._fields_:
             if field not in {"pad", "spare"} and (name, field) != ("state", "size"):
                 expected[f"{name}.{field}"] = getattr(struct, field).offset

@@ -130,6 +130,7 @@ struct driver {
     struct list regions;            /* struct region, by address */
     struct block *free[2][CLASSES]; /* small, large */
     struct list reservations, mappings, registrations;
+    unsigned shared[STANDIN_SHARED]; /* how often this process has exported memory */
     uint64_t next_id;
     CUcontext newest;
 };

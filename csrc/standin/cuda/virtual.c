@@ -15,8 +15,8 @@
 struct physical {
     uint64_t size;
     unsigned handles, mappings;
-    int file; /* the memory itself, lazily filled */
-    bool imported;
+    int file;   /* the memory itself, lazily filled */
+    int shared; /* its place among exported memory, or -1 */
     struct device *device;
     CUmemAllocationProp prop;
 };
@@ -36,8 +36,11 @@ int mapping_device(const struct mapping *mapping) {
 static void physical_drop(struct physical *physical) {
     if (physical->handles || physical->mappings)
         return;
-    if (!physical->imported && physical->device)
+    struct driver *driver = driver_get();
+    if (physical->shared < 0 && physical->device)
         device_uncharge(physical->device, physical->size);
+    else if (physical->shared >= 0 && --driver->shared[physical->shared] == 0)
+        standin_leave(driver->state, physical->shared, driver->entry);
     close(physical->file);
     free(physical);
 }
@@ -155,6 +158,7 @@ API cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAl
     }
     physical->size = size;
     physical->handles = 1;
+    physical->shared = -1;
     physical->device = device;
     physical->prop = *prop;
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
@@ -289,34 +293,64 @@ API cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
     struct physical *physical = (struct physical *)(uintptr_t)handle;
     NEED(out && physical && flags == 0 && (int)type == POSIX_HANDLE);
     NEED((int)physical->prop.requestedHandleTypes & POSIX_HANDLE);
-    int copy = dup(physical->file);
+    struct driver *driver = driver_get();
+    struct stat info;
+    driver_lock(driver);
+    if (physical->shared < 0 && fstat(physical->file, &info) == 0) {
+        physical->shared = standin_share(driver->state, physical->device->card, driver->entry,
+                                         (uint64_t)info.st_ino, physical->size);
+        if (physical->shared >= 0)
+            driver->shared[physical->shared]++;
+    }
+    bool shared = physical->shared >= 0;
+    driver_unlock(driver);
+    int copy = shared ? dup(physical->file) : -1;
     if (copy < 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *(int *)out = copy;
     return CUDA_SUCCESS;
 }
 
-/* The memory stays the exporter's: it counts there, as long as that process has it. */
+/* Memory behind an exported descriptor: which one it is, and on which of this process's devices. */
+static CUresult join(struct driver *driver, struct physical *physical) {
+    struct stat info;
+    NEED(fstat(physical->file, &info) == 0);
+    physical->shared = standin_join(driver->state, driver->entry, (uint64_t)info.st_ino);
+    NEED(physical->shared >= 0);
+    driver->shared[physical->shared]++;
+    const struct standin_shared *shared = &driver->state->shared[physical->shared];
+    physical->size = shared->bytes;
+    for (int i = 0; i < driver->devices && !physical->device; i++)
+        if (driver->device[i].card == (int)shared->card)
+            physical->device = &driver->device[i];
+    return physical->device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* The memory stays the exporter's as long as that has it; then it counts in another process that has it. */
 API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *os_handle,
                                    CUmemAllocationHandleType type) {
-    struct device *device;
-    struct stat info;
-    TRY(device_get(0, &device));
+    struct driver *driver = driver_get();
+    if (!driver)
+        return CUDA_ERROR_NOT_INITIALIZED;
     NEED(handle && (int)type == POSIX_HANDLE);
-    int file = dup((int)(intptr_t)os_handle);
-    struct physical *physical = file < 0 ? NULL : calloc(1, sizeof *physical);
-    if (!physical || fstat(file, &info)) {
+    struct physical *physical = calloc(1, sizeof *physical);
+    if (!physical || (physical->file = dup((int)(intptr_t)os_handle)) < 0) {
         free(physical);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    physical->size = (uint64_t)info.st_size;
-    physical->handles = 1;
-    physical->imported = true;
-    physical->file = file;
-    physical->device = device;
-    physical->prop.type = 1;
-    physical->prop.location.type = 1;
-    physical->prop.requestedHandleTypes = POSIX_HANDLE;
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
-    return CUDA_SUCCESS;
+    physical->shared = -1;
+    driver_lock(driver);
+    CUresult result = join(driver, physical);
+    if (result == CUDA_SUCCESS) {
+        physical->handles = 1;
+        physical->prop.type = 1;
+        physical->prop.location.type = 1;
+        physical->prop.location.id = physical->device->index;
+        physical->prop.requestedHandleTypes = POSIX_HANDLE;
+        *handle = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+    } else {
+        physical_drop(physical);
+    }
+    driver_unlock(driver);
+    return result;
 }

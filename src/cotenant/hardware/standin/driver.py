@@ -292,7 +292,22 @@ class StandIn:
             if card.version == version and version % 2 == 0:
                 break
             time.sleep(0)
-        return [holder for holder in found if self._alive(holder[0])]
+        living = {entry: (used, context) for entry, used, context in found if self._alive(entry)}
+        for heir, size in self._inherited(index):
+            used, context = living.get(heir, (0, 0))
+            living[heir] = (used + size, context)
+        return [(entry, used, context) for entry, (used, context) in living.items()]
+
+    def _inherited(self, index: int) -> Iterator[tuple[int, int]]:
+        """Yields (entry, bytes) of exported memory whose owner is gone: a process that imported it has it."""
+        for place in range(layout.SHARED):
+            shared = self._state.shared[place]
+            if not shared.id or shared.card != index or not shared.owner or self._alive(shared.owner - 1):
+                continue
+            holders = (i for i in range(layout.PROCESSES) if shared.holders[i // 64] >> i % 64 & 1)
+            heir = next((i for i in holders if i != shared.owner - 1 and self._alive(i)), None)
+            if heir is not None:
+                yield heir, shared.bytes
 
     def _alive(self, entry: int) -> bool:
         probe = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_PROCESS + entry, 1, 0)

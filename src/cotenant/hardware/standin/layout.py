@@ -7,10 +7,11 @@ from __future__ import annotations
 import ctypes
 
 MAGIC = b"COTSTAND"
-ABI = 1
+ABI = 2
 CARDS = 64
 PROCESSES = 1024
 XIDS = 16
+SHARED = 256
 LOCK_CONTROL = (1 << 40) + 1
 LOCK_PROCESS = 1 << 41
 
@@ -85,6 +86,17 @@ class Process(ctypes.Structure):
     ]
 
 
+class Shared(ctypes.Structure):
+    _fields_ = [
+        ("id", _u64),
+        ("card", _u64),
+        ("bytes", _u64),
+        ("owner", _u64),
+        ("holders", _u64 * (PROCESSES // 64)),
+        ("spare", _u64 * 4),
+    ]
+
+
 class State(ctypes.Structure):
     _fields_ = [
         ("magic", ctypes.c_char * 8),
@@ -99,4 +111,5 @@ class State(ctypes.Structure):
         ("pad", ctypes.c_ubyte * 3952),
         ("card", Card * CARDS),
         ("process", Process * PROCESSES),
+        ("shared", Shared * SHARED),
     ]
