@@ -87,6 +87,14 @@ def test_simulate_is_taken_before_and_after_and_from_the_environment(cotenant):
     assert cards[0]["memory"] == cards[0]["free"] == 16 << 30
 
 
+def test_a_card_that_shares_the_hosts_memory_is_shown_as_such_and_can_be_granted(cotenant):
+    env = {"COTENANT_SIMULATE": "GB10"}
+    assert "memory shared with the host" in cotenant("gpus", env=env).stdout
+    (card,) = json.loads(cotenant("gpus", "-o", "json", env=env).stdout)["gpus"]
+    assert (card["healthy"], card["shared"], card["memory"] > 0) == (True, True, True)
+    assert cotenant("run", "--gpu-memory", "64Mi", "--", "true", env=env).returncode == 0
+
+
 def test_json_has_the_fields_that_scripts_rely_on(cotenant):
     script = f"{sys.executable} -m cotenant.cli.main ps -o json"
     words = ["run", "--gpu-memory", "1Gi", "--name", "outer", "--", "sh", "-c", script]

@@ -73,7 +73,7 @@ class TestLibraries:
 
     def test_a_shim_of_another_kind(self, look_at, tmp_path):
         shutil.copy(libraries.standin_nvml(), tmp_path / SHIM)
-        assert "lacks cuInit" in self.problem(look_at(tmp_path / SHIM), SHIM)
+        assert "lacks cuGetProcAddress_v2" in self.problem(look_at(tmp_path / SHIM), SHIM)
 
     def test_a_musl_system(self, look_at, tmp_path):
         """Told by the loader that the system's shell names."""

@@ -40,7 +40,6 @@ NEEDED: Mapping[str, Sequence[str]] = {
         "nvmlDeviceGetComputeRunningProcesses",
     ),
     LIBRARY: (
-        "cuInit",
         "cuGetProcAddress_v2",
         "cuCtxCreate_v4",
         "cuDevicePrimaryCtxRetain",
