@@ -14,7 +14,12 @@ static CUresult ask_uuid(CUdevice device, CUuuid *uuid) {
     /* The second form tells MIG instances apart; old drivers have the first alone. */
     CUresult (*ask)(CUuuid *, CUdevice) =
         cot_driver.cuDeviceGetUuid_v2 ? cot_driver.cuDeviceGetUuid_v2 : cot_driver.cuDeviceGetUuid;
-    return ask != NULL ? ask(uuid, device) : CUDA_ERROR_NOT_PERMITTED;
+    if (ask != NULL)
+        return ask(uuid, device);
+    /* Drivers before CUDA 9.2 name no card, but know which devices there are. */
+    CUdevice same;
+    CUresult answer = cot_driver.cuDeviceGet != NULL ? cot_driver.cuDeviceGet(&same, device) : CUDA_SUCCESS;
+    return answer != CUDA_SUCCESS ? answer : CUDA_ERROR_NOT_PERMITTED;
 }
 
 /* Whether every call for this device fails: then the driver says best what is wrong. */

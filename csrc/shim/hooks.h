@@ -140,6 +140,7 @@ enum hook_id {
     NEED(cuStreamIsCapturing, (CUstream, int *))                                                             \
     NEED(cuStreamIsCapturing_ptsz, (CUstream, int *))                                                        \
     NEED(cuDeviceGetCount, (int *))                                                                          \
+    NEED(cuDeviceGet, (CUdevice *, int))                                                                     \
     NEED(cuDeviceGetUuid, (CUuuid *, CUdevice))                                                              \
     NEED(cuDeviceGetUuid_v2, (CUuuid *, CUdevice))                                                           \
     NEED(cuDevicePrimaryCtxGetState, (CUdevice, unsigned *, int *))                                          \

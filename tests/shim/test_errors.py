@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
+from shim.compiling import compiled, library
 from shim.slotted import Bench
 
 CALLS = """
@@ -92,3 +96,33 @@ def test_an_entry_that_becomes_free_is_taken(bench: Bench):
         hold(fcntl.F_UNLCK, 1)
         ok(context()); agree(256 * MIB)
     """)
+
+
+OLD_DRIVER = r"""
+static int started;
+int cuInit(unsigned flags) { started = 1; return 0; }
+int cuDeviceGet(int *device, int ordinal) { return !started ? 3 : ordinal == 0 ? 0 : 101; }
+int cuCtxCreate_v2(void **context, unsigned flags, int device) { return !started ? 3 : device == 0 ? 0 : 101; }
+"""
+
+OLD_PROGRAM = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
+    int (*init)(unsigned) = dlsym(driver, "cuInit");
+    int (*create)(void **, unsigned, int) = dlsym(driver, "cuCtxCreate_v2");
+    int before = create(&context, 0, 0), start = init(0);
+    printf("%d %d %d %d", before, start, create(&context, 0, 1), create(&context, 0, 0));
+    return 0;
+}
+"""
+
+
+def test_a_driver_that_names_no_cards(bench: Bench, tmp_path: Path):
+    """As before CUDA 9.2: which card a device is cannot be known, so none may be used; other errors are its own."""
+    library(tmp_path, OLD_DRIVER, "-Wl,-soname,libcuda.so.1", name="libcuda.so.1")
+    program = compiled(tmp_path, OLD_PROGRAM)
+    env = bench.env(LD_LIBRARY_PATH=str(tmp_path))
+    done = subprocess.run([program], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == "3 0 101 800"
