@@ -16,6 +16,7 @@ from cluster.testbed.cluster import Cluster
 
 from cotenant.core.grant import Share
 from cotenant.dialects.pod_grant import SlotGrant
+from cotenant.hardware import slots
 from cotenant.hardware.standin import driver as standin
 
 
@@ -179,6 +180,55 @@ def test_processes_of_a_pod_deleted_by_force_keep_their_room_until_they_end(tena
     tenants.run("second", 0, 60 * GIB)
     tenants.until_running("second")
     assert tenants.told("second")["got"] == 60 * GIB - CONTEXT, "the card never had both"
+
+
+def test_a_lock_of_another_process_keeps_no_room_of_a_pod_that_is_gone(tenants: Tenants):
+    """A container can pass a descriptor of its slot to another pod, together with the lock on it."""
+    first = tenants.run("first", 0, 60 * GIB)
+    tenants.run("neighbour", 1, GIB)
+    tenants.until_running("first")
+    tenants.until_running("neighbour")
+    [key] = tenants.slots_of(uid(first))
+    passed = slots.hold(ROOT / "slots" / key / "folder")
+    tenants.api.delete(tenants.path("first"), gracePeriodSeconds=0)
+    tenants.run("second", 0, 60 * GIB)
+    tenants.until_running("second")
+    os.close(passed)
+
+
+def test_a_container_that_may_not_read_the_shim_is_reported(tenants: Tenants):
+    """The loader goes on without it, as it does under SELinux with a label that hides it."""
+    library = ROOT / "lib" / "libcotenant.so"
+    library.chmod(0o600)
+    try:
+        tenants.run("blind", 0, GIB, tenants.container(securityContext=RESTRICTED))
+        tenants.until_running("blind")
+        found = tenants.api.until(
+            f"/api/v1/namespaces/{tenants.namespace}/events",
+            lambda seen: any(each["reason"] == "GPULimitNotLive" for each in seen["items"]),
+            60,
+        )
+    finally:
+        library.chmod(0o755)
+    [event] = [each for each in found["items"] if each["reason"] == "GPULimitNotLive"]
+    assert event["involvedObject"]["name"] == "blind"
+    assert "container main uses a GPU without its limit" in event["message"]
+
+
+def test_a_socket_that_somebody_removed_is_registered_anew(tenants: Tenants):
+    """The kubelet still has a stream to the old one, and refuses the same path again."""
+    folder = Path("/var/lib/kubelet/device-plugins")
+    for _ in range(2):
+        [socket] = folder.glob("cotenant*.sock")
+        socket.unlink()
+        ends = time.monotonic() + 30
+        while [socket.name] == (left := [each.name for each in folder.glob("cotenant*.sock")]) or not left:
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+        tenants.agent.wait(30)
+    after = tenants.run("after", 0, GIB)
+    tenants.until_running("after")
+    assert tenants.told("after")["limits"]["owner"] == uid(after)
 
 
 def test_a_shim_that_somebody_removed_is_there_again_before_a_container_starts(tenants: Tenants):

@@ -12,6 +12,7 @@ from cluster.testbed.api import Api, Object
 from cluster.testbed.cluster import Cluster
 
 from cotenant.hardware.standin.driver import StandIn
+from cotenant.kube.agent.slots.mounting import has_own_tmpfs
 
 SIZES = [1000 + 250 * step for step in range(20)]
 """MiB."""
@@ -43,6 +44,7 @@ def make(api: Api, namespace: str, names: list[str]) -> list[Object]:
 def test_an_installation_serves_forty_pods_at_once(way: str, cluster: Cluster, namespace: str):
     names = [f"{size}mi-{twin}" for size in SIZES for twin in "ab"]
     with WAYS[way](cluster), Auditor(cluster.api) as auditor:
+        assert has_own_tmpfs(installed.STANDIN.parents[1]), "the init container mounted it on the host"
         pods = make(cluster.api, namespace, names)
         said = [told(cluster, each) for each in pods]
         counted = account(StandIn(installed.STANDIN))
