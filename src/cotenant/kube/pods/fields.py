@@ -139,15 +139,17 @@ def _requests_alone(pod: Pod, spec: PodSpec) -> PodSpec:
     if len(containers) + len(inits) <= _MOST_CONTAINERS and resources <= _MOST_RESOURCES:
         return replace(
             spec,
-            containers=tuple(Container(each.name, each.resources) for each in containers),
-            init_containers=tuple(
-                Container(each.name, each.resources, each.restart_policy) for each in inits
-            ),
+            containers=tuple(map(_requesting, containers)),
+            init_containers=tuple(map(_requesting, inits)),
         )
     counted = pod_requests(pod)
     texts = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in counted.items()}
     whole = Container("", Resources(requests=dict(list(texts.items())[:_MOST_RESOURCES])))
     return replace(spec, containers=(whole,), init_containers=(), resources=Resources(), overhead={})
+
+
+def _requesting(container: Container) -> Container:
+    return Container(container.name, Resources(container.resources.requests), container.restart_policy)
 
 
 def gpu_fields(dialects: Dialects) -> PodFields:
