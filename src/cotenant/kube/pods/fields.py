@@ -144,7 +144,8 @@ def _requests_alone(pod: Pod, spec: PodSpec) -> PodSpec:
         )
     counted = pod_requests(pod)
     texts = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in counted.items()}
-    whole = Container("", Resources(requests=dict(list(texts.items())[:_MOST_RESOURCES])))
+    first = sorted(texts, key=lambda name: "/" in name)[:_MOST_RESOURCES]  # CPU and memory among them
+    whole = Container("", Resources({name: texts[name] for name in first}))
     return replace(spec, containers=(whole,), init_containers=(), resources=Resources(), overhead={})
 
 
