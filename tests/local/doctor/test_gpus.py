@@ -1,5 +1,7 @@
 """GPUs that are granted beyond their size or not healthy, and memory that no limit covers."""
 
+import os
+import pwd
 from dataclasses import replace
 
 from local.doctor.examining import GIB, WELL, assert_found, assert_repaired, check, kinds
@@ -80,7 +82,8 @@ def test_memory_outside_any_grant(plain_machine, charge, alive):
     assert_found(plain_machine, "outside")
     finding = check(plain_machine)[0].finding
     assert finding.severity == "warning"
-    assert f"3Gi of GPU 0 are held outside any grant: pid {alive.pid} (3Gi)" in finding.found
+    user = pwd.getpwuid(os.getuid()).pw_name
+    assert f"3Gi of GPU 0 are held outside any grant: pid {alive.pid} of {user} (3Gi)" in finding.found
     charge("train", memory=14 * GIB, process=identify(1))
     crowded = check(plain_machine)[0].finding
     assert crowded.severity == "error"
