@@ -3,6 +3,7 @@
 import os
 import platform
 import shutil
+import socket
 import struct
 from pathlib import Path
 
@@ -42,6 +43,15 @@ class TestLibraries:
             pytest.skip("this machine has a driver")
         assert self.problem(seen, CUDA) == self.problem(seen, NVML) == "the loader does not find it"
         assert all(library.missing for library in seen.libraries if library.name != SHIM)
+
+    def test_a_device_file_without_a_driver_behind_it_is_no_driver(self, look_at, tmp_path):
+        """libcuda makes /dev/nvidiactl also where there is no kernel module, and leaves it there."""
+        dead, alive = tmp_path / "nvidiactl", tmp_path / "version"
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(dead))  # to open it answers ENXIO, as a device file without a driver does
+        alive.write_text("NVRM version")
+        assert not look_at(cards={}, driver=[dead]).driver_loaded
+        assert look_at(cards={}, driver=[dead, alive]).driver_loaded
 
     def test_a_driver_without_nvml(self, look_at, tmp_path):
         shutil.copy(libraries.standin_cuda(), tmp_path / CUDA)

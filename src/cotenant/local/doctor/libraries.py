@@ -5,6 +5,7 @@ Libraries are loaded in processes of their own: one that crashes or hangs does n
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -28,7 +29,10 @@ from cotenant.local import program
 CUDA = "libcuda.so.1"
 NVML = "libnvidia-ml.so.1"
 DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
-"""One of these exists when the kernel module of the driver is loaded (the last one in WSL)."""
+"""One of these can be opened when the kernel module of the driver is loaded (the last one in WSL). That it
+exists is not enough: libcuda makes the device file before it asks for the module.
+"""
+_NO_DEVICE = frozenset({errno.ENXIO, errno.ENODEV, errno.ENOENT})
 
 NEEDED: Mapping[str, Sequence[str]] = {
     CUDA: ("cuInit", "cuDeviceGetCount", "cuDevicePrimaryCtxRetain", "cuMemAlloc_v2", "cuMemGetInfo_v2"),
@@ -105,16 +109,26 @@ def look(
     *,
     shell: str = "/bin/sh",
     system_preloads: Path = PRELOAD_FILE,
+    driver: Sequence[Path] = DRIVER,
 ) -> System:
     """`cards` is what simulated GPUs need in the environment."""
     own = {**without_slot(environ), **cards}
     own.pop(PRELOAD_VARIABLE, None)
     return System(
         libraries=(_driver(CUDA, own), _driver(NVML, own), _shim(shim, own)),
-        driver_loaded=bool(cards) or any(path.exists() for path in DRIVER),
+        driver_loaded=bool(cards) or any(map(_is_there, driver)),
         musl=_musl(shell, environ),
         preloads=tuple(_preloads(environ, system_preloads)),
     )
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something behind a file of the driver; one that may not be opened counts."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno not in _NO_DEVICE
+    return True
 
 
 def _driver(name: str, environ: Mapping[str, str]) -> Library:
