@@ -49,6 +49,11 @@ class Package:
         return self.version.rsplit("-", 1)[0].split(":", 1)[-1]
 
     @property
+    def loader(self) -> str:
+        """The package of a library that libcuda before 450 needs; later ones do not have it."""
+        return self.name.replace("libcuda1", "libnvidia-cuda1").replace("-cuda1", "-fatbinaryloader")
+
+    @property
     def nvml(self) -> str:
         return "libnvidia-ml1" if self.name == "libcuda1" else self.name.replace("-cuda1", "-ml1")
 
@@ -172,16 +177,15 @@ def _unpack(apt: Apt, package: Package, home: Path) -> None:
     scratch = home / "scratch"
     shutil.rmtree(home, ignore_errors=True)
     scratch.mkdir(parents=True)
-    for name in (package.name, package.nvml):
+    for name in (package.name, package.nvml, package.loader):
         got = apt.run("apt-get", "download", f"{name}={package.version}", cwd=scratch)
         if got.returncode and name == package.name:
             raise CannotGet((got.stderr.strip().splitlines() or ["apt-get download failed"])[-1])
     for archive in scratch.glob("*.deb"):
         subprocess.run(["dpkg-deb", "--extract", archive, scratch], check=True)
-    for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        name = f"{library.removesuffix('.1')}.{package.upstream}"
-        for real in [path for path in scratch.rglob(name) if path.is_file()][:1]:
-            real.rename(home / library)
+    for real in [path for path in scratch.rglob(f"lib*.so.{package.upstream}") if path.is_file()]:
+        name = real.name.removesuffix(package.upstream) + "1"
+        real.rename(home / (name if name in ("libcuda.so.1", "libnvidia-ml.so.1") else real.name))
     if not (home / "libcuda.so.1").exists():
         raise CannotGet(f"{package.name} {package.version} has no libcuda.so.{package.upstream}")
     (home / "libcuda.so").symlink_to("libcuda.so.1")
