@@ -108,7 +108,10 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 /* The forms from before CUDA 3.2 have 32-bit addresses and sizes. Nothing of today calls them; under a limit
  * they are refused rather than let past it. */
 static CUresult refused(void) {
-    return slot_present() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+    if (!slot_present())
+        return CUDA_SUCCESS;
+    CUresult asleep = driver_asleep();
+    return asleep != CUDA_SUCCESS ? asleep : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 #define OLD_FORM(name, parameters, arguments)                                                                \

@@ -262,10 +262,13 @@ static CUresult alloc_from_pool(CUdeviceptr *address, size_t size, CUmemoryPool 
                                 from_pool_fn take, free_fn give_back) {
     CUmemLocation location;
     int type;
-    if (!slot_attached())
-        return CUDA_ERROR_NOT_PERMITTED;
+    CUresult asleep = driver_asleep();
+    if (asleep != CUDA_SUCCESS)
+        return asleep;
     if (handle == NULL)
         return take(address, size, handle, stream);
+    if (!slot_attached())
+        return CUDA_ERROR_NOT_PERMITTED;
     CUresult result = CUDA_SUCCESS;
     bool locked = lock_pools();
     struct pool *pool = find_pool(handle, 0);

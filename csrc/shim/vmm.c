@@ -119,6 +119,9 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
     ENTER(cuMemCreate);
     if (prop == NULL)
         return REAL(cuMemCreate)(handle, size, prop, flags);
+    CUresult asleep = slot_present() ? driver_asleep() : CUDA_SUCCESS;
+    if (asleep != CUDA_SUCCESS)
+        return asleep;
     struct here here = here_at(&prop->location);
     if (here.place == PLACE_REFUSED)
         return refuse(here, prop);

@@ -48,6 +48,19 @@ def test_before_the_driver_has_started(make_bench, mode: str):
     assert bench.usage().used(0) == 0
 
 
+def test_before_the_driver_has_started_no_parameter_is_looked_at(bench: Bench):
+    """A driver says that it has not started before it reads what a pointer leads to."""
+    code = (
+        CALLS
+        + """
+nowhere = c_void_p(4096)
+print(cuda.cuMemCreate(byref(handle), c_size_t(2 << 20), nowhere, c_ulonglong(0)),
+      cuda.cuMemAllocFromPoolAsync(byref(address), c_size_t(4096), nowhere, None))
+"""
+    )
+    assert bench.run(code).stdout == bench.run(code, shim=False).stdout == "3 3\n"
+
+
 def test_devices_that_there_are_not(bench: Bench):
     code = CALLS + f"ok(context())\nfor device in {ORDINALS[1:]}: print(device, answers(device))"
     with_shim = bench.run(code)
