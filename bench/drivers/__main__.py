@@ -68,6 +68,9 @@ def drivers(words: list[str], own: list[Path], missing: dict[str, str]) -> list[
     played = simulated_driver()
     others = (played.version, *(client.name for client in CLIENTS), *(driver.version for driver in found))
     clear = [word for word in words if any(each.startswith(word) for each in others)]
+    unclear = [word for word in words if word not in clear and not word[:1].isdigit()]
+    if unclear:  # a version begins with a digit
+        sys.exit(f"--only {unclear[0]}: no driver or client begins so; there are {', '.join(others)}")
     if len(clear) < len(words) or not any(played.version.startswith(word) for word in words):
         found += _fetched(missing)
     found.append(played)
