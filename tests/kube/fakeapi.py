@@ -126,7 +126,9 @@ class FakeApi:
         await self._meet("get", resource, name, lambda: None)
         return _typed(resource, self._found(resource, name, namespace))
 
-    async def get_path(self, path: str, type: type[Any], *, within: float | None = None) -> Any:
+    async def get_path(
+        self, path: str, type: type[Any], *, within: float | None = None, limit: int | None = None
+    ) -> Any:
         if path not in self.paths:
             raise NotFound(path)
         told = self.paths[path]
