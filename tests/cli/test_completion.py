@@ -1,10 +1,13 @@
 """Completion as shells ask for it: what is offered while somebody types."""
 
+import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +110,47 @@ def test_the_script_is_one_that_the_shell_reads(environ, shell):
     assert done.stderr == ""
     if shutil.which(shell):
         subprocess.run([shell, "-n"], input=done.stdout, text=True, check=True)
+
+
+LISTS = {
+    "/api/v1/namespaces/team/pods": [
+        {"metadata": {"name": "web", "namespace": "team"}},
+        {"metadata": {"name": "train-0", "namespace": "team", "annotations": {"cotenant.dev/grant": "{}"}}},
+    ],
+    "/api/v1/pods": [{"metadata": {"name": "other", "namespace": "b"}}],
+    "/api/v1/namespaces": [{"metadata": {"name": "team"}}],
+}
+
+
+class ApiServer(http.server.BaseHTTPRequestHandler):
+    """As much of one as completion asks for."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        found = {"metadata": {"resourceVersion": "1"}, "items": LISTS.get(self.path.partition("?")[0], [])}
+        body = json.dumps({"gitVersion": "v1.37.1"} if self.path == "/version" else found).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_pods_and_namespaces_are_completed_those_with_a_grant_first(environ, offered):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), ApiServer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        config = {
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "c", "namespace": "team"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}],
+        }
+        Path(environ["KUBECONFIG"]).write_text(json.dumps(config))
+        assert offered("explain", "''") == ["train-0", "web"]
+        assert offered("-n", "team", "explain", "w") == ["web"]
+        assert offered("explain", "-A", "''") == ["other"]
+        assert offered("status", "-n", "t") == ["team"]
+        server.shutdown()
