@@ -10,6 +10,7 @@ from cotenant.kube.api.informers import Need
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.parts.part import Context
+from cotenant.kube.pods.fields import gpu_fields
 from cotenant.kube.settings import Settings
 
 
@@ -28,5 +29,8 @@ def own_node(settings: Settings) -> Need[Node]:
 
 
 def own_pods(settings: Settings) -> Need[Pod]:
-    """Declares that a part watches the pods that are bound to the node."""
-    return Need(PODS, selection=Selection(fields=f"spec.nodeName={settings.agent.node}"))
+    """Declares that a part watches the pods that are bound to the node. Any author of pods may name it in
+    one: of each, only what bears on GPUs is kept, and its requests.
+    """
+    only_here = Selection(fields=f"spec.nodeName={settings.agent.node}")
+    return Need(PODS, gpu_fields(settings.dialects), only_here)
