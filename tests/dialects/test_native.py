@@ -99,6 +99,7 @@ def test_zero_is_not_asked(zero: object) -> None:
             {"cotenant.dev/gpu-mem": "4Gi"},
             "cotenant.dev/gpu-mem is not known: did you mean cotenant.dev/gpu-memory?",
         ),
+        ({MEMORY: "4Gi", "cotenant.dev/gpu-cores": "0"}, "cotenant.dev/gpu-cores is not known"),
         (
             {"cotenant.dev/bananas": "1"},
             "cotenant.dev/bananas is not known: take one of cotenant.dev/gpu-memory",

@@ -66,7 +66,9 @@ def read_container(
 def _asked(
     container: str, resources: Mapping[str, Mapping[str, object]], dialects: Dialects
 ) -> dict[str, int]:
-    """Collects our resources and the dialects' as whole numbers; an amount of zero is left out."""
+    """Collects our resources and the dialects' as whole numbers. An amount of zero is left out, except of a
+    name that is not known: that is refused with any amount.
+    """
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     asked = {}
     for name in {*limits, *requests}:
@@ -82,7 +84,7 @@ def _asked(
                 f"{show(limits[name]) if name in limits else 'is missing'}: they must be the same: "
                 f"write it under limits alone"
             )
-        if limit:
+        if limit or name not in dialects.resources:
             asked[name] = limit
     return asked
 

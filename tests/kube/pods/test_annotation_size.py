@@ -39,6 +39,18 @@ def test_at_admission_annotations_leave_room_for_the_grant_and_a_reserve() -> No
         admitted(body(room + 1))
 
 
+@pytest.mark.parametrize("asked", [{}, {"memory": "1Gi"}, {"memory": "no amount"}])
+def test_annotations_that_kubernetes_refuses_are_refused_before_any_is_read(asked: dict[str, str]) -> None:
+    """A webhook gets up to 3 MiB of them: Kubernetes measures afterwards."""
+    wrong = {names.gpu_count(f"c{at}"): "no number" for at in range(2)}
+    exact = LIMIT - size_of(wrong)
+    with pytest.raises(
+        BadInput, match=r"^metadata.annotations: .* more than the 256Ki that can be filled: remove or"
+    ):
+        admitted(pod(container("main", **asked), annotations={**wrong, **filled(exact + 1)}))
+    admitted(pod(container("main"), annotations={**wrong, **filled(exact)}))
+
+
 def test_bytes_are_counted_and_not_characters() -> None:
     body = pod(container("main", memory="1Gi"), annotations={"example.com/note": "\u20ac" * 80_000})
     with pytest.raises(BadInput, match=r"metadata.annotations"):

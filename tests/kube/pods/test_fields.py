@@ -58,3 +58,13 @@ def test_a_list_of_pods_with_thousands_of_annotations_labels_and_variables_stays
     assert len(read.items or ()) == 50
     assert read.metadata.resource_version == "9"
     assert most < 10 * 2**20, "all of it would be more than 70 MiB"
+
+
+def test_resources_that_are_read_are_kept_before_any_number_of_others_of_our_domain() -> None:
+    pod = body({})
+    more = {f"{names.DOMAIN}/a{at:02}": "0" for at in range(40)}
+    resources = pod["spec"]["containers"][0]["resources"]
+    resources["limits"] = resources["requests"] = {**more, **resources["limits"]}
+    (main,) = KEPT.decode(msgspec.json.encode(pod)).spec.containers or ()
+    assert (main.resources.limits[names.GPU_MEMORY], main.resources.limits[names.GPU_SLOT]) == ("8Gi", "1")
+    assert len(main.resources.limits) == 32

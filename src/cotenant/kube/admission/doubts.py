@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import islice
 
 from cotenant.core.errors import BadInput
 from cotenant.core.units import check_unit, format_bytes
@@ -24,6 +25,10 @@ IMPOSSIBLE = 2**40
 """Bytes that no GPU has: an amount in another system's unit was meant in another unit."""
 MOST_WARNINGS = 8
 """The API server cuts longer lists."""
+_MOST_NAMES = 64
+"""Annotations that are compared with known names: each takes a fraction of a millisecond, and an author may
+bring ten thousand.
+"""
 _SHOWN = 80
 """Characters that are shown of an annotation's name."""
 
@@ -50,10 +55,10 @@ def check_meaning(
             _check_bytes(container)
     warnings = [
         *(warning for member in members for warning in _amount(member, dialects)),
-        *(warning for key in annotations for warning in _annotation(key, demand, dialects)),
+        *(_question(key, demand, dialects) for key in islice(filter(_doubtful, annotations), _MOST_NAMES)),
         *(f"label {key} has no effect: write it as an annotation" for key in labels if key in _WISHES),
     ]
-    return tuple(warnings[:MOST_WARNINGS])
+    return tuple([each for each in warnings if each][:MOST_WARNINGS])
 
 
 def _check_bytes(container: PodContainer) -> None:
@@ -77,19 +82,30 @@ def _amount(member: ContainerDemand, dialects: Dialects) -> Iterator[str]:
     yield said
 
 
-def _annotation(key: str, demand: PodDemand, dialects: Dialects) -> Iterator[str]:
-    """Questions a name of ours that is not known. Most annotations are others' and cost one comparison."""
+def _doubtful(key: str) -> bool:
+    """Reports whether it is a name of ours that is not known, or a wish under another's name. Most
+    annotations are others' and cost one comparison.
+    """
     prefix, slash, name = key.partition("/")
     if not slash:
-        return
+        return False
     if prefix == names.DOMAIN:
-        if key not in _WISHES and key not in names.SERVER_ONLY:
-            yield _unknown(key, name[:_SHOWN].lower(), demand, dialects)
-    elif prefix.endswith(f".{names.DOMAIN}"):
-        if prefix not in _PREFIXES:
-            yield _unknown_prefix(key, prefix[:_SHOWN].lower(), name)
-    elif f"{_OWN}{name}" in _WISHES and get_close_matches(prefix[:_SHOWN], [names.DOMAIN], 1, 0.8):
-        yield f"annotation {_cut(key)} has no effect: did you mean {_OWN}{name}?"
+        return key not in _WISHES and key not in names.SERVER_ONLY
+    if prefix.endswith(f".{names.DOMAIN}"):
+        return prefix not in _PREFIXES
+    return f"{_OWN}{name}" in _WISHES
+
+
+def _question(key: str, demand: PodDemand, dialects: Dialects) -> str:
+    """Returns a warning, empty if there is no reason for one; BadInput if it is a known name with a slip."""
+    prefix, _, name = key.partition("/")
+    if prefix == names.DOMAIN:
+        return _unknown(key, name[:_SHOWN].lower(), demand, dialects)
+    if prefix.endswith(f".{names.DOMAIN}"):
+        return _unknown_prefix(key, prefix[:_SHOWN].lower(), name)
+    if get_close_matches(prefix[:_SHOWN], [names.DOMAIN], 1, 0.8):
+        return f"annotation {_cut(key)} has no effect: did you mean {_OWN}{name}?"
+    return ""
 
 
 def _unknown(key: str, name: str, demand: PodDemand, dialects: Dialects) -> str:

@@ -23,6 +23,7 @@ from cotenant.hardware.enforcers.shim import IN_CONTAINER, PRELOAD_FILE
 from cotenant.kube.admission.doubts import check_meaning
 from cotenant.kube.admission.json_patch import json_patch
 from cotenant.kube.admission.settings import AdmissionSettings
+from cotenant.kube.admission.slot_claims import check_slot_claims
 from cotenant.kube.api.patches import Operation
 from cotenant.kube.pods.annotation_size import RESERVE_AT_ADMISSION, overflow, size_of
 from cotenant.kube.pods.pod_json import LISTS, annotations_of, as_list, as_object, containers_of, labels_of
@@ -50,7 +51,9 @@ class Mutation:
 
 def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Dialects) -> Mutation:
     """Raises BadInput if the pod must be refused; its message is for the person who creates the pod."""
-    annotations, containers = annotations_of(pod), containers_of(pod)
+    annotations = annotations_of(pod)
+    _check_arriving(annotations)
+    containers = containers_of(pod)
     demand = slots_of_pod(containers, annotations, dialects)
     result = dict(pod)
     if not demand.slots:
@@ -61,16 +64,17 @@ def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Diale
             f"spec: {len(containers)} containers: a pod that requests a GPU has at most {MOST_IN_ALL}: "
             "put them in several pods"
         )
+    wishes = read_wishes(annotations)
+    check_slot_claims(demand, wishes, dialects)
     doubts = check_meaning(containers, annotations, labels_of(pod), demand, dialects)
     spec = _child(result, "spec")
     _check_unplaced(spec)
     _strip(result, [key for key in annotations if dialects.only_server_writes(key)])
     bodies = {body["name"]: body for kind in LISTS for body in _bodies(spec, kind)}
-    counts = read_wishes(annotations).counts
     for slot in demand.slots:
         for member in slot.members:
             _equip(bodies.pop(member.container), slot, member, dialects)
-        _count_cards(result, slot, counts.get(slot.container, 1))
+        _count_cards(result, slot, wishes.counts.get(slot.container, 1))
     for body in bodies.values():
         _set_env(body, (_NO_CARDS,))
     if admission.runtime_class and not spec.get("runtimeClassName"):
@@ -89,6 +93,13 @@ def _check_size(annotations: Mapping[str, str], demand: PodDemand, dialects: Dia
             f"metadata.annotations: with those that Cotenant adds when the pod is bound, {excess}: remove or "
             "shorten some"
         )
+
+
+def _check_arriving(annotations: Mapping[str, str]) -> None:
+    """Refuses what Kubernetes will refuse: it measures after webhooks, and reading it all would take long."""
+    excess = overflow(size_of(annotations), 0)
+    if excess:
+        raise BadInput(f"metadata.annotations: {excess}: remove or shorten some")
 
 
 def _check_unplaced(spec: Mapping[str, Any]) -> None:

@@ -123,8 +123,8 @@ class PodFields:
         return replace(container, env=()) if container.env and not self.env else container
 
     def _first(self, quantities: Quantities) -> Quantities:
-        """Keeps our resources and those of dialects before all others."""
-        order = sorted(quantities, key=lambda name: not (name.startswith(_OWN) or name in self.resources))
+        """Keeps the resources that are read before all others, those of our domain that are not known too."""
+        order = sorted(quantities, key=lambda name: name not in self.resources)
         return {name: quantities[name] for name in order[:_MOST_RESOURCES]}
 
 
