@@ -16,6 +16,7 @@ from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.kube.extender.deciding import BAD_DEMAND
 from cotenant.kube.extender.messages import Args, MetaPod, MetaVictims, PreemptArgs
+from cotenant.kube.scheduling import victims
 from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict
 
@@ -50,11 +51,9 @@ def preempted(at: World, body, **proposed: tuple[str, ...]) -> dict[str, set[str
     }
     said = json.loads(at.decider.preempt(PreemptArgs(typed(body), node_name_to_meta_victims=asked)))
     kept = said["NodeNameToMetaVictims"]
-    for victims in kept.values():
-        assert len({pod["UID"] for pod in victims["Pods"]}) == len(victims["Pods"])
-    return {
-        node: {pod["UID"].removeprefix("uid-") for pod in victims["Pods"]} for node, victims in kept.items()
-    }
+    for each in kept.values():
+        assert len({pod["UID"] for pod in each["Pods"]}) == len(each["Pods"])
+    return {node: {pod["UID"].removeprefix("uid-") for pod in each["Pods"]} for node, each in kept.items()}
 
 
 def test_nodes_are_sorted_into_those_that_fit_those_that_may_and_those_that_never_will():
@@ -305,5 +304,28 @@ def test_what_a_pod_in_line_gets_is_worked_out_once_for_all_nodes(monkeypatch):
         proposed = {f"n{i}": (f"low{i}",) for i in range(20)}
         assert len(preempted(at, urgent, **proposed)) == 20
         assert len(asked) == 1
+
+    run(main)
+
+
+def test_pods_of_many_containers_do_not_keep_the_server_from_everything_else(monkeypatch):
+    """The work is limited for all nodes together; each set of victims still opens the room, without a spare one."""
+
+    async def main():
+        at = cluster(**{f"n{i}": (80,) * 8 for i in range(24)})
+        for i in range(24):
+            for j in range(16):
+                await runs(at, f"low{i}-{j}", "40Gi", f"n{i}")
+        urgent = pod_json("urgent", "15Gi", priority=10)
+        (container,) = urgent["spec"]["containers"]
+        urgent["spec"]["containers"] = [{**container, "name": f"c{i}"} for i in range(32)]
+        placed, put_all = [], victims.put_all
+        monkeypatch.setattr(victims, "put_all", lambda *args: placed.append(len(args[1])) or put_all(*args))
+        found = preempted(at, urgent, **{f"n{i}": (f"low{i}-0",) for i in range(24)})
+        assert sum(placed) <= 200_000
+        assert len(found) == 24
+        assert {len(uids) for uids in found.values()} == {13}, (
+            "6 empty GPUs have room for 30, half of one for 2"
+        )
 
     run(main)

@@ -11,6 +11,7 @@ from kube.line.urgent import cluster, evicted, fragmented, runs, stamp, told, tr
 from cotenant.dialects import names
 from cotenant.kube.extender.messages import Args, MetaPod, MetaVictims, PreemptArgs
 from cotenant.kube.line.settings import LineSettings
+from cotenant.kube.scheduling import victims
 
 
 def test_the_one_whose_end_opens_a_card_is_evicted_and_the_pod_gets_that_card():
@@ -419,5 +420,26 @@ def test_cards_held_for_somebody_ahead_are_not_opened_for_one_behind():
         at.line.settings = LineSettings(patience=0.0)
         await asyncio.sleep(20)
         assert evicted(at) == []
+
+    run(main)
+
+
+def test_the_search_for_a_pod_of_many_containers_is_limited_over_all_nodes(monkeypatch):
+    async def main():
+        at = cluster(**{f"n{i}": (80,) * 8 for i in range(20)})
+        for i in range(20):
+            for j in range(16):
+                await runs(at, f"low{i}-{j}", "21Gi", j // 2, f"n{i}")
+        urgent = pod_json("urgent", "20Gi", priority=10)
+        (container,) = urgent["spec"]["containers"]
+        urgent["spec"]["containers"] = [{**container, "name": f"c{i}"} for i in range(15)]
+        at.api.add(urgent)
+        assert tries(at, "urgent") == []
+        placed, put_all = [], victims.put_all
+        monkeypatch.setattr(victims, "put_all", lambda *args: placed.append(len(args[1])) or put_all(*args))
+        await asyncio.sleep(3)
+        assert sum(placed) <= 200_000
+        assert evicted(at)
+        assert at.cluster.holds().keys() == {"uid-urgent"}
 
     run(main)

@@ -12,7 +12,7 @@ from cotenant.core.grant import Share
 from cotenant.core.ledger import Ledger
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.opening import opening_on
-from cotenant.kube.scheduling.victims import Candidate
+from cotenant.kube.scheduling.victims import Candidate, Tries
 
 
 def two_cards() -> ClusterLedger:
@@ -50,6 +50,17 @@ def test_there_is_none_where_it_fits_or_nothing_helps() -> None:
     assert opening_on(cluster, "n", "me", [gib(6)], candidates(cluster), (), ()) is None
     assert opening_on(cluster, "n", "me", [gib(20)], candidates(cluster), ["ten"], ()) is None
     assert opening_on(cluster, "elsewhere", "me", [gib(6)], [], (), ()) is None
+
+
+def test_an_opening_is_found_again_with_the_tries_that_were_left_for_it() -> None:
+    """With more tries it could be another, and what was found would seem to be no longer true."""
+    cluster, tries = two_cards(), Tries(1000)
+    for _ in range(3):
+        found = opening_on(cluster, "n", "me", [gib(7), gib(9)], candidates(cluster), (), (), tries)
+        assert found is not None
+        again = Tries(found.tries)
+        assert opening_on(cluster, "n", "me", [gib(7), gib(9)], candidates(cluster), (), (), again) == found
+        assert again == tries
 
 
 def test_cards_held_for_others_are_opened_only_if_those_are_behind() -> None:

@@ -12,7 +12,7 @@ from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.victims import Candidate, victims
+from cotenant.kube.scheduling.victims import Candidate, Tries, victims
 
 
 def full(*cards: tuple[int, ...]) -> ClusterLedger:
@@ -191,3 +191,15 @@ def test_two_containers_of_a_pod_on_one_card_are_one_victim() -> None:
     cluster.charge("n", granted("two", Share("0", 4 * GI), Share("0", 4 * GI)))
     cluster.charge("n", granted("one", Share("0", 8 * GI)))
     assert ask(cluster, Demand(Memory(bytes=8 * GI)), pone=1) == ("two",)
+
+
+def test_with_few_tries_left_the_victims_still_open_the_room_and_with_none_there_is_no_answer() -> None:
+    cluster, asked = full(*[(40, 40)] * 4), [gib(15)] * 16
+    candidates = [Candidate(uid, 0, at) for at, uid in enumerate(cluster.pods_on("n"))]
+    tries = Tries(1)
+    found = victims(cluster, "n", "me", asked, candidates, tries=tries)
+    assert found is not None
+    assert opens(cluster, found, asked)
+    assert not any(opens(cluster, set(found) - {one}, asked) for one in found)
+    assert tries.left < 0
+    assert victims(cluster, "n", "me", asked, candidates, tries=tries) is None

@@ -22,7 +22,7 @@ from cotenant.kube.scheduling.ranking import scores
 from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.tenants import LEAVES
-from cotenant.kube.scheduling.victims import Candidate, victims
+from cotenant.kube.scheduling.victims import Candidate, Tries, victims
 
 BAD_DEMAND = "GPU demand that cannot be understood"
 NEVER = frozenset({Verdict.NO_CARDS, Verdict.UNKNOWN_MODEL, Verdict.TOO_BIG})
@@ -107,7 +107,8 @@ class Decider:
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:
         """Keeps only nodes where evictions make room on the GPUs, each with the exact victims. Keeps
-        no node while others are being evicted for the pod already.
+        no node while others are being evicted for the pod already. All nodes share one limit of work: if the
+        search is long, the last of them are left out.
         """
         if self.line.is_pressing(args.pod.metadata.uid):
             return messages.preempted({})
@@ -119,13 +120,13 @@ class Decider:
         for pod in self.pods:
             if pod.spec.node_name in there:
                 there[pod.spec.node_name].append(pod)
-        behind = self.line.behind(args.pod)
+        behind, tries = self.line.behind(args.pod), Tries()
         kept = {
             node: messages.MetaVictims(tuple(map(messages.MetaPod, uids)), each.violations)
             for node, each in proposed.items()
             if (
                 uids := self._victims(
-                    args.pod, demands, node, [pod.uid for pod in each.pods or ()], there[node], behind
+                    args.pod, demands, node, [pod.uid for pod in each.pods or ()], there[node], behind, tries
                 )
             )
         }
@@ -150,6 +151,7 @@ class Decider:
         proposed: Sequence[str],
         there: Sequence[Pod],
         behind: Collection[str],
+        tries: Tries,
     ) -> tuple[str, ...]:
         """Returns UIDs; empty if nothing helps or room comes by itself: kube-scheduler wants at least one.
 
@@ -160,7 +162,7 @@ class Decider:
         bound = [each for each in charged if each is not None and each.spec.node_name == name]
         lower = [each for each in bound if each.spec.priority < pod.spec.priority]
         candidates = [_candidate(each) for each in lower]
-        needed = victims(self.cluster, name, pod.metadata.uid, demands, candidates, behind)
+        needed = victims(self.cluster, name, pod.metadata.uid, demands, candidates, behind, tries=tries)
         if needed is None:
             return ()
         leaving = {each.metadata.uid for each in lower if each.metadata.deletion_timestamp is not None}

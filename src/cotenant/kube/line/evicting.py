@@ -28,6 +28,7 @@ from cotenant.kube.pods.unschedulable import is_unschedulable
 from cotenant.kube.scheduling.eligible import no_wider
 from cotenant.kube.scheduling.opening import Opening
 from cotenant.kube.scheduling.tenants import LEAVES, STAYS
+from cotenant.kube.scheduling.victims import Tries
 
 log = get_logger(__name__)
 
@@ -197,7 +198,7 @@ class Preempting:
             await self.line.retry(uid)
             return
         behind = self.line.behind(place.pod)
-        opening = self.finder.opening(place, best.node, behind)
+        opening = self.finder.opening(place, best.node, behind, Tries(best.tries))
         if opening is None or opening.cost != best.cost:
             self._looked.pop(uid, None)
             return

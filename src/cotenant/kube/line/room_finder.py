@@ -21,7 +21,7 @@ from cotenant.kube.scheduling.matrix import Rows
 from cotenant.kube.scheduling.opening import Opening, opening_on
 from cotenant.kube.scheduling.scan import has_room
 from cotenant.kube.scheduling.tenants import LEAVES, STAYS, Tenants
-from cotenant.kube.scheduling.victims import Candidate
+from cotenant.kube.scheduling.victims import Candidate, Tries
 
 LATE = 30.0
 """Seconds after its grace period in which a terminating pod must have ended; one that has not, may never."""
@@ -76,14 +76,15 @@ class RoomFinder:
         """Returns the best opening, by the state during the search."""
         waiting, behind, found = place.waiting, self.line.behind(place.pod), list[Opening]()
         rows = tenants.openable(waiting.demands, waiting.priority, self._rows(place), self._own(place))
+        tries = Tries()
         for row in rows[:MOST_NODES].tolist():
-            opening = self.opening(place, self.cluster.name(row), behind)
+            opening = self.opening(place, self.cluster.name(row), behind, tries)
             if opening is not None:
                 found.append(opening)
             await asyncio.sleep(0)
         return self._best(place.pod, found)
 
-    def opening(self, place: Place, node: str, behind: Collection[str]) -> Opening | None:
+    def opening(self, place: Place, node: str, behind: Collection[str], tries: Tries) -> Opening | None:
         """Returns the opening on this node now, or None."""
         waiting, ranks = place.waiting, {each: self.rank(each) for each in self.cluster.pods_on(node)}
         leaving = [each for each, rank in ranks.items() if rank == LEAVES]
@@ -92,7 +93,9 @@ class RoomFinder:
             for each, rank in ranks.items()
             if LEAVES < rank < waiting.priority
         ]
-        return opening_on(self.cluster, node, waiting.uid, waiting.demands, candidates, leaving, behind)
+        return opening_on(
+            self.cluster, node, waiting.uid, waiting.demands, candidates, leaving, behind, tries
+        )
 
     def _rows(self, place: Place) -> Rows:
         return rows_of(self.cluster, place.waiting.eligible)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cotenant.core.demand import Demand
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.victims import Candidate, opened_cards, victims
+from cotenant.kube.scheduling.victims import Candidate, Tries, opened_cards, victims
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Opening:
     """The least is the best: first by the highest priority among the victims, then by their number, then by
     the sum of their priorities, then by who has run for the shortest time.
     """
+    tries: int
+    """What was left of the tries when the search on this node began: with as many it finds the same again."""
 
 
 def opening_on(
@@ -35,9 +37,12 @@ def opening_on(
     candidates: Sequence[Candidate],
     leaving: Collection[str],
     behind: Collection[str],
+    tries: Tries | None = None,
 ) -> Opening | None:
-    """Returns None if no eviction would be enough, or none is needed."""
-    found = victims(cluster, node, uid, demands, candidates, behind, leaving)
+    """Returns None if no eviction would be enough, or none is needed, or no tries are left to find out."""
+    tries = tries or Tries()
+    began = tries.left
+    found = victims(cluster, node, uid, demands, candidates, behind, leaving, tries)
     if found is None:
         return None
     gone = {*found, *leaving}
@@ -50,7 +55,7 @@ def opening_on(
     if not awaited:
         return None
     ended = [each for each in candidates if each.uid in found]
-    return Opening(node, cards, found, awaited, (*_cost(ended), node))
+    return Opening(node, cards, found, awaited, (*_cost(ended), node), began)
 
 
 def _is_on(cluster: ClusterLedger, uid: str, cards: Collection[str]) -> bool:

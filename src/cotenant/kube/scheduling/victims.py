@@ -19,7 +19,28 @@ from cotenant.kube.scheduling.demand_mask import in_order
 from cotenant.kube.scheduling.placing import best_fit, closed_to, put_all
 
 _MOST_TRIES = 1000
-"""Sets of pods that are tried in search of the smallest; then one without a spare pod has to do."""
+"""Sets of pods that are tried on a node in search of the smallest; then one without a spare pod has to do."""
+_MOST_ON_A_NODE = 8000
+"""What that search may cost on one node, in the unit of `Tries`: fewer sets for a pod of many containers."""
+_MOST = 200_000
+"""About a second, and up to three on a busy machine: kube-scheduler waits for five, the Lease lasts ten."""
+
+
+@dataclass
+class Tries:
+    """The work that one answer may cost over all nodes.
+
+    The unit is one demand placed on one GPU: to place a pod of 32 containers with a GPU each costs 32. It is
+    counted, not timed: the same state gives the same answer.
+    """
+
+    left: int = _MOST
+
+    def sets(self, cost: int) -> int:
+        """Returns how many sets of pods may be tried on a node. Half of the work is kept for nodes where a
+        set without a spare pod has to do.
+        """
+        return max(0, min(_MOST_TRIES, min(_MOST_ON_A_NODE, self.left - _MOST // 2) // cost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +63,31 @@ def victims(
     candidates: Sequence[Candidate],
     behind: Collection[str] = (),
     leaving: Collection[str] = (),
+    tries: Tries | None = None,
 ) -> tuple[str, ...] | None:
     """Returns the victims, none of them unnecessary; () if the pod fits already, None if no eviction is
-    enough.
+    enough or no tries are left to find out.
 
     The highest priority among them is as low as possible, then they are as few as possible, then of the
     lowest priorities, then the youngest. `behind` are the waiting pods whose holds give way to this one;
-    `leaving` are pods on the node that terminate anyway: what they hold counts as free.
+    `leaving` are pods on the node that terminate anyway: what they hold counts as free. `tries` is reduced by
+    the work done; with fewer left, the victims may be more than the fewest.
     """
+    tries = tries or Tries()
+    if tries.left <= 0:
+        return None
     there = _There(cluster, node, closed_to(cluster, node, uid, behind), demands, candidates, leaving)
+    tries.left -= there.cost
     if there.fits(()):
         return ()
     for level in sorted({one.priority for one in there.pods}):
         pool = tuple(one for one in there.pods if one.priority <= level)
+        tries.left -= there.cost
         if there.fits(pool):
-            found = _fewest(there, pool) or there.without_spare(pool)
+            found = _fewest(there, pool, tries)
+            if found is None:
+                tries.left -= there.cost * len(pool)
+                found = there.without_spare(pool)
             return tuple(one.uid for one in sorted(found, key=_cheapest_first))
     return None
 
@@ -104,6 +135,8 @@ class _There:
     ) -> None:
         ledger = cluster.ledger(node)
         self.wanted = [best_fit(demand) for demand in in_order(demands)]
+        self.cost = 1 if len(self.wanted) == 1 else max(1, sum(demand.count for demand in self.wanted))
+        """What `fits` costs, in the unit of `Tries`; a single demand is only compared with each GPU."""
         self.closed = closed
         self.gpus = sorted(ledger.gpus, key=lambda gpu: (gpu.index, gpu.uuid))
         self._outside = {gpu.uuid: ledger.outside(gpu.uuid) for gpu in self.gpus}
@@ -186,19 +219,20 @@ def _until(missing: int, sizes: Sequence[int]) -> int:
     return next((count for count, total in enumerate(sums, 1) if total >= missing), len(sizes) + 1)
 
 
-def _fewest(there: _There, pool: Group) -> Group | None:
+def _fewest(there: _There, pool: Group, tries: Tries) -> Group | None:
     """The smallest set, by trying them in the order of their size; None if there are too many to try."""
     groups = _groups(there, pool)
-    tries = 0
+    left = tries.sets(there.cost)
     for size in range(1, len(pool) + 1):
         found: Group | None = None
         for group, least in groups:
             if not least <= size <= len(group):
                 continue
             for some in combinations(group, size):
-                tries += 1
-                if tries > _MOST_TRIES:
+                if not left:
                     return found
+                left -= 1
+                tries.left -= there.cost
                 if (found is None or _cost(some) < _cost(found)) and there.fits(some):
                     found = some
         if found is not None:
