@@ -7,6 +7,7 @@ the log.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from aiohttp import web
@@ -15,14 +16,21 @@ from aiohttp.http import HttpProcessingError
 from cotenant.core.errors import BadInput
 
 _THEIRS = (web.RequestPayloadError, HttpProcessingError, ConnectionError)
+BODY_WITHIN = 10.0
+"""Seconds in which a body must arrive. API servers and kube-scheduler send all of it at once."""
 _LONGEST = 200
 """Characters that are logged of a broken request."""
 
 
 async def read_body(request: web.Request) -> bytes:
-    """Reads the body; BadInput if it ends too soon or cannot be decoded. Too large: aiohttp's error."""
+    """Reads the body; BadInput if it ends too soon, takes too long or cannot be decoded. Too large: aiohttp's
+    error.
+    """
     try:
-        return await request.read()
+        async with asyncio.timeout(BODY_WITHIN):
+            return await request.read()
+    except TimeoutError:
+        raise BadInput(f"body: it has not arrived within {BODY_WITHIN:g} seconds") from None
     except _THEIRS as error:
         raise BadInput(f"body: it cannot be read: {_line(error)}") from None
 

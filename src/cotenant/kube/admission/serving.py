@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from time import perf_counter
 
 from aiohttp import web
@@ -20,6 +22,12 @@ log = get_logger(__name__)
 
 LARGEST_BODY = 3 * 2**20
 """Bytes; the API server itself takes no larger request."""
+MOST_AT_ONCE = 16
+"""Large bodies that are read at a time; others wait. Anybody on the cluster's network may send them."""
+SMALL_BODY = 64 * 2**10
+"""Bytes that a connection holds anyway before its body is read. A body that is no larger takes no turn, so
+unfinished large ones do not keep usual pods waiting.
+"""
 
 
 def webhook_routes(
@@ -29,9 +37,12 @@ def webhook_routes(
     answered = counter(Metric.WEBHOOK_REQUESTS, registry)
     seconds = histogram(Metric.WEBHOOK_SECONDS, registry)
 
+    turns = asyncio.Semaphore(MOST_AT_ONCE)
+
     async def mutate(request: web.Request) -> web.Response:
         try:
-            body = await read_body(request)
+            async with nullcontext() if _is_small(request) else turns:
+                body = await read_body(request)
         except web.HTTPRequestEntityTooLarge:
             answered.labels("malformed").inc()
             return web.Response(status=413, text=f"body: larger than {LARGEST_BODY} bytes\n")
@@ -47,6 +58,12 @@ def webhook_routes(
         return web.Response(status=answer.code, body=answer.body, content_type=answer.content_type)
 
     return [web.post(PATH, mutate)]
+
+
+def _is_small(request: web.Request) -> bool:
+    """Reports whether the body is known to be small: not if it comes in chunks or is compressed."""
+    length = request.content_length
+    return length is not None and length <= SMALL_BODY and "Content-Encoding" not in request.headers
 
 
 def _answer(body: bytes, admission: AdmissionSettings, dialects: Dialects) -> Answer | None:
