@@ -59,6 +59,14 @@ def _kinds(random: Random) -> tuple[Kinds, Kinds]:
     def numbered(size: int) -> dict[str, str]:
         return {f"k{random.getrandbits(40)}": "" for _ in range(size // 20)}
 
+    def pages(size: int) -> dict[str, str]:
+        """The API server takes any size of huge pages, and sorts them before `memory`."""
+        return {"cpu": "1", **{f"hugepages-{at}": "1" for at in range(size // 24)}, "memory": "1Gi"}
+
+    def in_all(size: int) -> dict[str, Any]:
+        quantities = pages(size // 2)
+        return pod(container("main", memory="1Gi"), resources={"requests": quantities, "limits": quantities})
+
     invalid: Kinds = [
         *(
             lambda size, name=name: pod(container("main", **{name: digits(size)}))
@@ -67,12 +75,14 @@ def _kinds(random: Random) -> tuple[Kinds, Kinds]:
         lambda size: pod(container("main", memory="1Gi", cpu=digits(size))),
         lambda size: pod(container("main", **{f"cotenant.dev/{text(size)}": "1"})),
         lambda size: pod(container(text(size), memory="1Gi")),
-        lambda size: pod(container("main", memory="1Gi"), schedulerName=text(size)),
         lambda size: pod(container("main", memory="1Gi"), nodeName=text(size)),
         lambda size: pod(container("main", memory="1Gi"), annotations={f"cotenant.dev/{text(size)}": "1"}),
         lambda size: wish(names.gpu_count(text(size)), "2"),
     ]
     valid: Kinds = [
+        lambda size: pod(container("main", memory="1Gi"), schedulerName=text(size)),
+        in_all,
+        lambda size: pod(container("main", memory="1Gi"), overhead=pages(size)),
         lambda size: pod(container("main", memory="1Gi", **dict.fromkeys(numbered(size), "1"))),
         lambda size: pod(*(container(f"c{at}") for at in range(size // 40)), container("main", memory="1Gi")),
         lambda size: pod(container("main", memory="1Gi"), annotations=numbered(size)),

@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.fields import gpu_fields
+from cotenant.kube.pods.requests import pod_requests
+from cotenant.kube.pods.unschedulable import is_unschedulable, unschedulable_message
 
 KEPT = replace(PODS, keep=gpu_fields(Dialects()).keep)
 
@@ -68,3 +71,71 @@ def test_resources_that_are_read_are_kept_before_any_number_of_others_of_our_dom
     (main,) = KEPT.decode(msgspec.json.encode(pod)).spec.containers or ()
     assert (main.resources.limits[names.GPU_MEMORY], main.resources.limits[names.GPU_SLOT]) == ("8Gi", "1")
     assert len(main.resources.limits) == 32
+
+
+MANY = {f"hugepages-{at}": "1" for at in range(20_000)}
+"""The API server takes as many of them as fit a request."""
+PHASES = [("Pending", ""), ("Running", "n1"), ("Failed", "n1")]
+
+
+def stored(phase: str, node: str, *, gpu: bool, **spec: Any) -> dict[str, Any]:
+    written = body({})
+    if not gpu:
+        asked = {"cpu": "500m", "memory": "2Gi"}
+        written["spec"]["containers"][0]["resources"] = {"limits": asked, "requests": asked}
+    written["spec"] |= {"nodeName": node, **spec}
+    written["status"]["phase"] = phase
+    return written
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize(("phase", "node"), PHASES)
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"schedulerName": "x" * 1_000_000},
+        {"resources": {"requests": MANY, "limits": MANY}},
+        {"resources": {"limits": MANY}},
+        {"overhead": MANY},
+        {"schedulingGates": [{"name": f"example.com/{at}"} for at in range(20_000)]},
+    ],
+    ids=["scheduler", "pod", "pod-limits", "overhead", "gates"],
+)
+def test_no_field_of_the_pod_as_a_whole_is_kept_at_length(
+    spec: dict[str, Any], phase: str, node: str, gpu: bool
+) -> None:
+    kept = KEPT.decode(msgspec.json.encode(stored(phase, node, gpu=gpu, **spec)))
+    assert len(msgspec.json.encode(kept)) < 4000
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize(("phase", "node"), PHASES)
+def test_no_message_of_the_status_is_kept_at_length(phase: str, node: str, gpu: bool) -> None:
+    """A scheduler names what the author asked for; a registry's words are in a container's state."""
+    words = "0/3 nodes are available: 3 Insufficient cotenant.dev/gpu-memory, " + "x" * 1_000_000
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}
+    written = stored(phase, node, gpu=gpu)
+    written["status"] |= {
+        "reason": words,
+        "message": words,
+        "conditions": [scheduled, {"type": "example.com/gate", "status": "False", "message": words}],
+        "containerStatuses": [
+            {"name": "main", "containerID": "containerd://1", "state": {"waiting": {"message": words}}}
+        ],
+    }
+    kept = KEPT.decode(msgspec.json.encode(written))
+    assert len(msgspec.json.encode(kept)) < 16_000
+    if gpu and phase == "Pending":
+        assert is_unschedulable(kept)
+        assert unschedulable_message(kept) == words[:8192]
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+@pytest.mark.parametrize("field", ["resources", "overhead"])
+def test_cpu_and_memory_count_however_many_other_resources_are_before_them(field: str, gpu: bool) -> None:
+    asked = {**MANY, "cpu": "1500m", "memory": "1Gi"}
+    spec = {"resources": {"requests": asked}} if field == "resources" else {"overhead": asked}
+    whole = msgspec.json.encode(stored("Running", "n1", gpu=gpu, **spec))
+    kept, before = pod_requests(KEPT.decode(whole)), pod_requests(PODS.decode(whole))
+    for name in ("cpu", "memory", "pods"):
+        assert kept[name] == before[name]

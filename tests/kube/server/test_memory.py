@@ -51,7 +51,7 @@ def hostile(**changes: Any) -> list[bytes]:
                 "metadata": _meta(body, at),
             }
         ).encode()
-        for at, body in enumerate(islice(hostile_pods(Random(7), LONG, stored=True), 40))
+        for at, body in enumerate(islice(hostile_pods(Random(7), LONG, stored=True), 46))
     ]
 
 

@@ -12,7 +12,16 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import LONGEST
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import LONGEST_WISH
-from cotenant.kube.api.objects import Container, Pod, PodSpec, Quantities, Resources
+from cotenant.kube.api.objects import (
+    Condition,
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Quantities,
+    Resources,
+)
 from cotenant.kube.pods.annotation_size import size_of
 from cotenant.kube.pods.demand import MIRROR, has_ended
 from cotenant.kube.pods.requests import pod_requests
@@ -24,6 +33,10 @@ _LONGEST_ON_NODE = {names.GRANT: LONGEST, "": LONGEST_WISH}
 """Characters that are kept of an annotation; under "" those of all others."""
 _MOST_RESOURCES = 32
 """Resources that are kept of one container, or of a pod without GPU."""
+_LONGEST_MESSAGE = 8192
+"""Characters that are kept of a scheduler's words: it names every resource that the author asked for."""
+_FIRST_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Kept before all others of what a pod takes of its node."""
 _MOST_CONTAINERS = 16
 """Containers that are kept of a pod without GPU."""
 
@@ -79,11 +92,12 @@ class PodFields:
             owner_references=(),
             left_out=left_out,
         )
-        spec = replace(spec, scheduling_gates=spec.scheduling_gates[:1])
+        spec = replace(
+            spec, scheduler_name="", runtime_class_name="", scheduling_gates=spec.scheduling_gates[:1]
+        )
         if asks:
-            return Pod(meta, self._containers(spec), pod.status)
-        status = replace(pod.status, container_statuses=(), init_container_statuses=())
-        return Pod(meta, _requests_alone(pod, spec), status)
+            return Pod(meta, self._containers(spec), _status(pod.status))
+        return Pod(meta, _requests_alone(pod, spec), PodStatus(pod.status.phase))
 
     def _asks_for_gpu(self, spec: PodSpec) -> bool:
         if not self.resources:
@@ -113,6 +127,8 @@ class PodFields:
             spec,
             containers=spec.containers and tuple(map(self._container, spec.containers[:MOST_IN_ALL])),
             init_containers=tuple(map(self._container, spec.init_containers[:MOST_IN_ALL])),
+            resources=Resources(_of_node(spec.resources.requests)),
+            overhead=_of_node(spec.overhead),
         )
 
     def _container(self, container: Container) -> Container:
@@ -133,20 +149,53 @@ def _requests_alone(pod: Pod, spec: PodSpec) -> PodSpec:
     has many.
     """
     if not spec.node_name or has_ended(pod):
-        return replace(spec, containers=(), init_containers=())
+        return replace(spec, containers=(), init_containers=(), resources=Resources(), overhead={})
     containers, inits = spec.containers or (), spec.init_containers
     resources = sum(len(each.resources.requests) for each in (*containers, *inits))
+    resources += len(spec.resources.requests) + len(spec.overhead)
     if len(containers) + len(inits) <= _MOST_CONTAINERS and resources <= _MOST_RESOURCES:
         return replace(
             spec,
             containers=tuple(map(_requesting, containers)),
             init_containers=tuple(map(_requesting, inits)),
+            resources=Resources(spec.resources.requests),
         )
     counted = pod_requests(pod)
     texts = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in counted.items()}
-    first = sorted(texts, key=lambda name: "/" in name)[:_MOST_RESOURCES]  # CPU and memory among them
-    whole = Container("", Resources({name: texts[name] for name in first}))
+    whole = Container("", Resources(_of_node(texts)))
     return replace(spec, containers=(whole,), init_containers=(), resources=Resources(), overhead={})
+
+
+def _of_node(quantities: Quantities) -> Quantities:
+    """Keeps what every node has before all others."""
+    if len(quantities) <= _MOST_RESOURCES:
+        return quantities
+    order = sorted(quantities, key=lambda name: (name not in _FIRST_RESOURCES, "/" in name))
+    return {name: quantities[name] for name in order[:_MOST_RESOURCES]}
+
+
+def _status(status: PodStatus) -> PodStatus:
+    """Keeps what a scheduler says of the pod, and the IDs of its containers."""
+    scheduled = (each for each in status.conditions if each.type == "PodScheduled")
+    return PodStatus(
+        phase=status.phase,
+        nominated_node_name=status.nominated_node_name,
+        conditions=tuple(map(_condition, scheduled)),
+        container_statuses=_with_ids(status.container_statuses),
+        init_container_statuses=_with_ids(status.init_container_statuses),
+    )
+
+
+def _condition(condition: Condition) -> Condition:
+    if len(condition.message) <= _LONGEST_MESSAGE:
+        return condition
+    return replace(condition, message=condition.message[:_LONGEST_MESSAGE])
+
+
+def _with_ids(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+    return tuple(
+        ContainerStatus(each.name, container_id=each.container_id) for each in statuses[:MOST_IN_ALL]
+    )
 
 
 def _requesting(container: Container) -> Container:
