@@ -4,6 +4,7 @@ that they should not use.
 
 import asyncio
 import contextlib
+import tracemalloc
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,6 +14,7 @@ from kube.replay import DIRECT, PROXIED, loopback_certificate
 from cotenant.kube.api.auth.proxy import Proxy
 from cotenant.kube.api.auth.tls import client_context
 from cotenant.kube.api.http.direct import DirectTransport
+from cotenant.kube.api.http.http1 import HttpConnection
 from cotenant.kube.api.http.proxied import ProxiedTransport
 from cotenant.kube.api.http.request import BrokenExchange, Request
 from cotenant.kube.certificates.live_context import server_context
@@ -326,3 +328,20 @@ async def test_nobody_there_is_an_error_before_anything_is_sent(transport_to):
         pass
     with pytest.raises(OSError):
         await exchange(transport)
+
+
+async def test_a_connection_keeps_nothing_of_a_body_that_was_read():
+    """It may be idle for half a minute, and a page of a list is long."""
+    connection = HttpConnection(lambda _: None)
+    connection.send(b"")
+    size = 8 << 20
+    tracemalloc.start()
+    connection.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+    for _ in range(8):
+        connection.data_received(bytes(1 << 20))
+    body = await connection.read(soon())
+    assert len(body) == size
+    del body
+    now, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now < 1 << 20

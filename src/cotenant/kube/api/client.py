@@ -19,16 +19,22 @@ import msgspec
 
 from cotenant.kube.api.auth.access import Access
 from cotenant.kube.api.connection import Call, Connection, ConnectionSettings
-from cotenant.kube.api.errors import Gone
+from cotenant.kube.api.errors import Gone, TooLong
 from cotenant.kube.api.objects import HasMeta
 from cotenant.kube.api.patches import Guard, Operation
-from cotenant.kube.api.resources import PODS, Resource, decode
+from cotenant.kube.api.resources import PODS, Page, Resource, decode
 from cotenant.kube.api.watch_stream import BOOKMARK, WatchEvent, events
 
 T = TypeVar("T")
 W = TypeVar("W", bound=HasMeta)
 PAGE = 500
 """Objects in one page: about 3 MB of pods, so that neither side holds a whole big list as text."""
+PAGE_BYTES = 16 << 20
+"""Bytes that a page may have. Authors may make objects of more than 1 MB, and 500 of them would exhaust a
+process whose memory is limited: a longer page is read again as smaller ones.
+"""
+_STARTS = 3
+"""How often a list is begun page by page, if pages expire before they are read."""
 NOT_GUARDED = Guard()
 
 
@@ -107,26 +113,54 @@ class Client:
         within: float | None = None,
     ) -> Listing[T]:
         """Lists objects. `newest` requires a state confirmed by a quorum; otherwise the server answers from
-        its cache, which is cheaper and may be old. `within` is for each page. If a page has expired before it
-        is read, the list is read again in one piece.
+        its cache, which is cheaper and may be old. `within` is for each page, of at most `page` objects. A
+        page of more than PAGE_BYTES is read again with a quarter of the objects. If a page has expired before
+        it is read, the list is begun again, at last in one piece. TooLong if that or one object is longer.
         """
-        query = {**selection.query(), "limit": str(page)}
+        query, size, starts = {**selection.query(), "limit": str(page)}, page, 1
         if not newest:
             query = {**selection.query(), "resourceVersion": "0"}  # the cache ignores `limit`
-        asked, path = _asked("list", resource, selection.namespace), resource.path(selection.namespace)
         items: list[T] = []
         while True:
             try:
-                found = resource.decode_page(await self._read(asked, path, query, within, retry=retry))
+                found, length = await self._page(resource, selection, query, within, retry=retry)
+            except TooLong:
+                if "resourceVersion" in query:
+                    query = {**selection.query(), "limit": str(size)}
+                elif "limit" in query and size > 1:
+                    size = max(1, size // 4)
+                    query["limit"] = str(size)
+                else:
+                    raise
+                continue
             except Gone:
                 if "continue" not in query:
                     raise
-                items, query = [], selection.query()
+                items, query, starts = [], selection.query(), starts + 1
+                if starts <= _STARTS:
+                    query["limit"] = str(size)
                 continue
             items += found.items or ()
             if not found.metadata.continue_:
                 return Listing(items, found.metadata.resource_version)
+            if size < page and length * 8 <= PAGE_BYTES:
+                size = min(page, size * 4)  # the long ones are behind us
+                query["limit"] = str(size)
             query["continue"] = found.metadata.continue_
+
+    async def _page(
+        self,
+        resource: Resource[T],
+        selection: Selection,
+        query: Mapping[str, str],
+        within: float | None,
+        *,
+        retry: bool,
+    ) -> tuple[Page[T], int]:
+        """Returns a page and its length in bytes. Its text is not held while the next one is read."""
+        asked, path = _asked("list", resource, selection.namespace), resource.path(selection.namespace)
+        body = await self._read(asked, path, query, within, retry=retry, limit=PAGE_BYTES)
+        return resource.decode_page(body), len(body)
 
     async def create(
         self,
@@ -351,9 +385,16 @@ class Client:
                 yield event
 
     async def _read(
-        self, asked: str, path: str, query: Mapping[str, str], within: float | None, *, retry: bool = True
+        self,
+        asked: str,
+        path: str,
+        query: Mapping[str, str],
+        within: float | None,
+        *,
+        retry: bool = True,
+        limit: int | None = None,
     ) -> bytes:
-        call = Call(asked, "GET", path, query, repeatable=True, retry=retry, within=within)
+        call = Call(asked, "GET", path, query, repeatable=True, retry=retry, within=within, limit=limit)
         return await self._connection.request(call)
 
 

@@ -27,8 +27,8 @@ from cotenant.kube.api.errors import (
     ProxyDenied,
     ServerFailed,
     Silent,
+    TooLong,
     TooManyRequests,
-    Undecodable,
     Unreachable,
     Untrusted,
     failure_from_body,
@@ -234,7 +234,7 @@ class Connection:
         try:
             body = await response.read(deadline, limit)
             if status < 300 and call.limit is not None and len(body) > call.limit:
-                raise Undecodable(f"{call.asked}: {Undecodable.said}: more than {call.limit} bytes")
+                raise TooLong(f"{call.asked}: {TooLong.said}: more than {call.limit} bytes")
             return _Answer(response, status, retry_after, body)
         except BrokenExchange as error:
             raise self._no_answer(call, error) from None

@@ -114,6 +114,10 @@ class Undecodable(KubeError):
     said = "not understood"
 
 
+class TooLong(Undecodable):
+    """The response is longer than the caller reads. It was not read to its end."""
+
+
 _BY_CODE: dict[int, type[KubeError]] = {
     400: Invalid,
     401: Unauthorized,

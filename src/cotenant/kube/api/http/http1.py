@@ -60,7 +60,9 @@ class HttpConnection(asyncio.Protocol):
         return self.headers.get(b"retry-after", b"").decode("latin-1")
 
     async def read(self, deadline: float, limit: int | None = None) -> bytes:
-        """Returns the body, or its first `limit` bytes. `deadline` is by the loop's clock."""
+        """Returns the body, or its first `limit` bytes. `deadline` is by the loop's clock. The connection
+        keeps nothing of it: it may be idle for long.
+        """
         if not self._complete:  # a short body has come together with the headers
             try:
                 async with asyncio.timeout_at(deadline):
@@ -68,7 +70,9 @@ class HttpConnection(asyncio.Protocol):
                         await self._wait()
             except TimeoutError:
                 raise BrokenExchange(NOT_IN_TIME) from None
-        return b"".join(self._chunks)[:limit]
+        data = b"".join(self._chunks)[:limit]
+        self._chunks, self._unread = [], 0
+        return data
 
     async def chunk(self) -> bytes:
         """Returns what has come of the body since the last call; empty at its end."""
