@@ -11,11 +11,12 @@ had, the stand-in plays it. Exits with 1 if anything differs, and with 2 if noth
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench.drivers import debian, storage, wheels
@@ -24,6 +25,7 @@ from bench.drivers.pairs import Machine, Pair, simulated_driver
 from bench.drivers.storage import CannotGet
 from bench.drivers.wheels import CLIENTS, Client
 
+DEVICES = Path("/dev")
 LATER = "drivers of 580 and later"
 SHOWN = 6
 """Differences of one pair that are printed; JSON has all."""
@@ -142,6 +144,20 @@ def record(pair: Pair) -> dict[str, object]:
     return {**found, **runs, "same": pair.same, "answers": answers}
 
 
+@contextlib.contextmanager
+def no_new_device_files() -> Iterator[None]:
+    """Removes the device files that libcuda makes as root, also where no driver is behind them: others would
+    take them for a driver.
+    """
+    before = set(DEVICES.glob("nvidia*"))
+    try:
+        yield
+    finally:
+        for made in set(DEVICES.glob("nvidia*")) - before:
+            with contextlib.suppress(OSError):
+                made.unlink()
+
+
 def main() -> int:
     options = arguments()
 
@@ -160,7 +176,7 @@ def main() -> int:
         sys.exit(f"--only {unknown[0]}: no driver or client begins so; there are {', '.join(known)}")
     homes = environments(clients, missing, say)
     pairs: list[Pair] = []
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="drivers-") as folder:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="drivers-") as folder, no_new_device_files():
         machine = Machine(Path(folder))
         for driver in found:
             for client, home in homes.items():

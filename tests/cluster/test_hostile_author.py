@@ -39,7 +39,7 @@ from kube.hostile import another, hostile_pods
 
 pytestmark = pytest.mark.timeout(120)
 PATIENCE = 3.0
-SOON = 10.0
+SOON = 30.0
 """Seconds in which a pod that has room is bound, on a machine that does many other things: alone it takes a few tenths."""
 GRANT = "cotenant.dev/grant"
 SHOWS_CARDS = "nvidia"
