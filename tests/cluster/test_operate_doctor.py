@@ -81,7 +81,8 @@ def deployment(name: str) -> Object:
     chosen = {"made": name}
     template = {"metadata": {"labels": chosen}, "spec": {"containers": [container()]}}
     spec = {"replicas": 0, "selector": {"matchLabels": chosen}, "template": template}
-    return {"metadata": {"name": name, "labels": LABELS}, "spec": spec}
+    labels = {**LABELS, "app.kubernetes.io/component": name.removeprefix("cotenant-")}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
 def restarted(api: Api, part: str) -> bool:

@@ -26,13 +26,13 @@ _MEANS = {
 
 
 def missing(facts: Facts) -> Iterator[Finding]:
-    """Without any workload of ours, the parts are run in another way."""
+    """Without any workload of ours, and where pods of a part exist, it is run in another way."""
     if not facts.workloads:
         return
     there = {_component(each) for each in facts.workloads}
     space = facts.installed.namespace
     for component, kind in _PARTS.items():
-        if component not in there:
+        if component not in there and not facts.component(component):
             yield NOT_INSTALLED.at(
                 f"{kind} {space}/cotenant-{component}",
                 f"there is no {kind} cotenant-{component} in namespace {space}",
