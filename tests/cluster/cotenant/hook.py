@@ -110,11 +110,17 @@ def give_rights(api: Api, user: str) -> None:
     subjects = [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}]
     changes = ["get", "list", "watch", "patch"]
     secrets = [
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["secrets", "configmaps"], "verbs": ["create"]},
         {
             "apiGroups": [""],
             "resources": ["secrets"],
-            "resourceNames": ["cotenant-certificates"],
+            "resourceNames": ["cotenant-certificates", "cotenant-agent-certificate"],
+            "verbs": changes,
+        },
+        {
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": ["cotenant-ca"],
             "verbs": changes,
         },
     ]
