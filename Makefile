@@ -2,12 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+INSTALL := $(BIN)/python scripts/install.py
 SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py src/cotenant/__init__.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test quick testbed cluster deploy docs protos lint format bench clean
+.PHONY: help run test quick testbed cluster keda deploy docs protos lint format bench clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,10 @@ testbed: $(VENV)/.test  ## find or build the binaries of a real Kubernetes, once
 
 cluster: testbed  ## the tests on a real Kubernetes: the control plane's, and beside them those with a kubelet
 	$(BIN)/python scripts/tests.py cluster
+
+keda: testbed  ## the tests with the real KEDA and prometheus-adapter, built once; it takes long: not part of make test
+	PYTHONPATH=tests $(BIN)/python -m cluster.testbed keda
+	$(BIN)/python scripts/tests.py keda
 
 deploy: $(VENV)/.test  ## make deploy/, the chart's version and the schema of its values
 	PYTHONPATH=tests $(BIN)/python scripts/deploy.py
@@ -63,22 +67,24 @@ $(BIN)/python:
 # Built without isolation, so that the compiler (zig, a large wheel) is fetched once.
 $(VENV)/.ready: $(BIN)/python $(SOURCES)
 	@echo "setting up: the compiler, the C libraries, the package"
-	$(PIP) install 'hatchling>=1.27' ziglang==0.17.0
-	$(PIP) install --no-build-isolation -e .
+	$(INSTALL) 'hatchling>=1.27' ziglang==0.17.0
+	$(INSTALL) --no-build-isolation -e '.[scaling]'
 	$(BIN)/python -m compileall -q src/cotenant
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.ready scripts/extras.py scripts/pycuda.py scripts/clients.py
-	@echo "setting up: test tools and real CUDA clients (about 1 GB, once)"
-	$(BIN)/python scripts/extras.py cluster test protos clients | $(PIP) install -r /dev/stdin
+$(VENV)/.test: $(VENV)/.ready scripts/extras.py scripts/install.py scripts/pycuda.py scripts/clients.py scripts/servers.py scripts/mps.py
+	@echo "setting up: test tools, real CUDA clients, the servers of queues and MPS (about 1.2 GB, once)"
+	$(INSTALL) $$($(BIN)/python scripts/extras.py cluster test protos clients)
 	$(BIN)/python scripts/pycuda.py
 	$(BIN)/python scripts/clients.py
+	$(BIN)/python scripts/servers.py
+	$(BIN)/python scripts/mps.py
 	@touch $@
 
 $(VENV)/.protos: $(VENV)/.ready
-	$(BIN)/python scripts/extras.py cluster protos | $(PIP) install -r /dev/stdin
+	$(INSTALL) $$($(BIN)/python scripts/extras.py cluster protos)
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.ready
-	$(BIN)/python scripts/extras.py cluster lint test | $(PIP) install -r /dev/stdin
+	$(INSTALL) $$($(BIN)/python scripts/extras.py cluster lint test)
 	@touch $@

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from install import install as packages
+
 CLIENTS = {
     "cuda4py": ("cuda4py==1.4.4",),  # 2016, cffi, opens libcuda.so
     "numba-0.60": ("numba==0.60.0",),  # the ctypes driver of numba, before numba-cuda
@@ -38,17 +40,8 @@ def install(name: str) -> str | None:
         return None
     shutil.rmtree(home(name), ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home(name)], check=True)
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--python",
-        home(name) / "bin" / "python",
-    ]
-    kind = ["--prefer-binary"] if name in SOURCES else ["--only-binary", ":all:"]
-    command = [*pip, "install", "--quiet", *kind, *CLIENTS[name]]
-    got = subprocess.run(command, capture_output=True, text=True, check=False)
+    kind = [] if name in SOURCES else ["--only-binary", ":all:"]
+    got = packages([*kind, *CLIENTS[name]], str(home(name) / "bin" / "python"))
     if got.returncode == 0:
         done.write_text(wanted)
         return None

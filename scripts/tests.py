@@ -1,11 +1,13 @@
 """Runs the tests for make, and counts those that fail at first and pass when run again.
 
-    python scripts/tests.py quick      what needs no Kubernetes, with the coverage of the half about a cluster
+    python scripts/tests.py quick      what needs no Kubernetes, with the coverage of what is about a cluster
     python scripts/tests.py cluster    on a real Kubernetes
+    python scripts/tests.py keda       with the real KEDA; not part of the others: it takes long to build
     python scripts/tests.py flaky      the count over the last `quick` and `cluster`
 
-Each kind runs in two halves side by side, since tests wait more than they compute: the output of one is shown
-as it happens, that of the other after it. Which test is in which half is said by markers (pyproject.toml).
+Tests wait more than they compute, so each kind runs in lanes side by side: processes that take the next
+file of tests which no other lane has taken (tests/claims.py). The output of the first is shown as it happens,
+that of the others after it. Which test is in which set is said by markers (pyproject.toml).
 
 What fails is run once more by itself: on a busy machine real processes are late at times, a fault fails
 again. Such a test is FLAKY; more than two of them fail the run.
@@ -13,11 +15,13 @@ again. Such a test is FLAKY; more than two of them fail the run.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +32,53 @@ TOLERATED = 2
 CACHE = Path(".pytest_cache")
 
 KUBERNETES = "(api_server or control_plane)"
-HALVES: Mapping[str, tuple[str, ...]] = {
+SETS: Mapping[str, tuple[str, ...]] = {
     "quick-machine": ("tests", "-m", f"machine and not {KUBERNETES}"),
     "quick-cluster": ("tests", "-m", f"not machine and not {KUBERNETES}"),
-    "control-plane": ("tests/cluster", "-m", "control_plane and not kubelet"),
+    "control-plane": ("tests/cluster", "-m", "control_plane and not kubelet and not keda"),
     "api-server": ("tests/kube", "-m", "api_server"),
     "kubelet": ("tests/cluster", "-m", "kubelet"),
+    "keda": ("tests/cluster", "-m", "keda"),
 }
 """Name to pytest's arguments. Tests in tests/cluster run in a testbed, so they are asked for alone."""
-QUICK = ("quick-machine", "quick-cluster")
-CLUSTER = ("control-plane", "api-server", "kubelet")
+QUICK = (
+    ("quick-machine", "quick-cluster"),
+    ("quick-cluster", "quick-machine"),
+    ("quick-machine", "quick-cluster"),
+)
+"""The sets that each lane runs, in order. A lane that is done with its own helps with the others. With two
+lanes two cores were busy for two thirds of the time.
+"""
+CLUSTER = (
+    ("control-plane", "kubelet"),
+    ("control-plane", "api-server"),
+    ("api-server", "kubelet", "control-plane"),
+)
+"""No more than two kubelets at once: each starts forty containers in one of its tests."""
 
 COVERED = "quick-cluster"
-"""Measured in process only, and only this half: with Python 3.11 the tracer costs tests that compute 80 %
-more CPU (32 s became 58 s), and those of one machine run most of what they test in other processes.
+"""Measured in process only, and only this set: those of one machine run most of what they test in other
+processes. SlipCover costs 2 % of the CPU time; coverage.py 118 % with Python 3.11 (34 s became 74 s).
 """
-COVERAGE = CACHE / "coverage"
+OMITTED = ("cli", "demo", "hardware", "local")
+"""Run as processes of their own, which are not measured."""
+UNKNOWN_TO_PYTEST = "ignore:Module already imported so cannot be rewritten; slipcover"
 
 Pytest = Callable[[str, Sequence[str]], int]
-"""Runs pytest with the cache of a half and further arguments, and returns its exit code."""
+"""Runs pytest with the cache of a set and further arguments, and returns its exit code."""
 
 
-def run(name: str, pytest: Pytest, cache: Path = CACHE) -> int:
-    """Runs one half, and what failed once more by itself; records which tests were FLAKY."""
-    code = pytest(name, [*HALVES[name], "--cache-clear"])
-    failed = last_failed(cache / name)
+def run(name: str, pytest: Pytest, lane: int = 0, cache: Path = CACHE) -> int:
+    """Runs what is left of one set, and what failed once more by itself; records which tests were FLAKY."""
+    record_name = f"{name}.{lane}"
+    code = pytest(record_name, [*SETS[name], "--cache-clear", f"--claims={cache / 'claims'}"])
+    failed = last_failed(cache / record_name)
     again = frozenset[str]()
     if code == FAILED:
         print(f"{name}: some failed; these are run once more by themselves", flush=True)
-        code = pytest(name, [*HALVES[name], "--last-failed"])
-        again = last_failed(cache / name) if code in (0, FAILED) else failed
-    record(name, failed - again, cache)
+        code = pytest(record_name, [*SETS[name], "--last-failed"])
+        again = last_failed(cache / record_name) if code in (0, FAILED) else failed
+    record(record_name, failed - again, cache)
     return code
 
 
@@ -76,16 +96,18 @@ def record(name: str, flaky: frozenset[str], cache: Path = CACHE) -> None:
     (folder / name).write_text("".join(f"{test}\n" for test in sorted(flaky)))
 
 
-def forget(names: Sequence[str], cache: Path = CACHE) -> None:
-    """Deletes the records of an earlier run, so that a half that does not run counts nothing."""
-    for name in names:
-        (cache / "flaky" / name).unlink(missing_ok=True)
+def forget(names: Collection[str], cache: Path = CACHE) -> None:
+    """Deletes what an earlier run left of these sets, so that nothing of it is counted or taken for done."""
+    for file in [*(cache / "flaky").glob("*"), *cache.glob("coverage.*")]:
+        if file.stem in names or file.stem == "coverage":
+            file.unlink()
+    shutil.rmtree(cache / "claims", ignore_errors=True)
 
 
-def report_flaky(names: Sequence[str], cache: Path = CACHE) -> int:
-    """Prints the FLAKY tests of these halves and their number; FAILED if there are too many."""
-    recorded = [cache / "flaky" / name for name in names]
-    tests = sorted(test for file in recorded if file.exists() for test in file.read_text().splitlines())
+def report_flaky(names: Collection[str], cache: Path = CACHE) -> int:
+    """Prints the FLAKY tests of these sets and their number; FAILED if there are too many."""
+    recorded = [file for file in (cache / "flaky").glob("*") if file.stem in names]
+    tests = sorted(test for file in recorded for test in file.read_text().splitlines())
     for test in tests:
         print(f"FLAKY: {test}")
     too_many = len(tests) > TOLERATED
@@ -102,76 +124,83 @@ def worst(*codes: int) -> int:
 
 def start_pytest(name: str, arguments: Sequence[str]) -> int:
     command = ["pytest", *arguments, "-o", f"cache_dir={CACHE / name}"]
-    if name == COVERED and "--last-failed" not in arguments:
-        command = ["coverage", "run", f"--data-file={COVERAGE}", "-m", *command]
+    if name.startswith(COVERED) and "--last-failed" not in arguments:
+        omitted = ",".join(f"src/cotenant/{folder}/*" for folder in OMITTED)
+        measure = ["slipcover", "--source=src/cotenant", f"--omit={omitted}", "--json"]
+        command = [*measure, f"--out={CACHE}/coverage.{name}", "-m", *command, "-W", UNKNOWN_TO_PYTEST]
     return subprocess.run([sys.executable, "-m", *command], check=False).returncode
 
 
 def report_coverage() -> None:
-    """Prints the lines that the covered half ran, in per cent, and the files with the lowest share."""
-    command = [sys.executable, "-m", "coverage", "json", "-q", f"--data-file={COVERAGE}", "-o", "-"]
+    """Prints the lines that were run, in per cent, and the files with the lowest share."""
+    whole = CACHE / "coverage"
+    measured = map(str, CACHE.glob(f"coverage.{COVERED}.*"))
+    command = [sys.executable, "-m", "slipcover", "--json", f"--out={whole}", "--merge", *measured]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
-        print(f"coverage: not known: {done.stdout.decode().strip()}")
+        print(f"coverage: not known: {done.stderr.decode().strip()}")
         return
-    report = json.loads(done.stdout)
-    total = report["totals"]["percent_covered"]
+    report = json.loads(whole.read_text())
+    total = report["summary"]["percent_covered"]
     print(f"coverage: {total:.1f} % of the lines about a cluster, by tests without one; least:")
     for path, percent in least_covered(report):
         print(f"  {percent:5.1f} %  {path}")
 
 
 def least_covered(report: Mapping[str, Any], count: int = 10) -> list[tuple[str, float]]:
-    """Returns the files of a `coverage json` report with the lowest share of lines that were run."""
+    """Returns the files of a report with the lowest share of lines that were run."""
     shares = ((path, each["summary"]["percent_covered"]) for path, each in report["files"].items())
     return sorted(shares, key=lambda share: (share[1], share[0]))[:count]
 
 
-def beside(others: Sequence[str], work: Callable[[], int], title: str) -> int:
-    """Does the work while this program runs with other arguments; prints the output of that afterwards."""
-    with tempfile.TemporaryFile() as output:
-        other = subprocess.Popen([sys.executable, __file__, *others], stdout=output, stderr=subprocess.STDOUT)
-        try:
-            code = work()
-            print(title, flush=True)
-            code = worst(code, other.wait())
-        finally:
-            other.terminate()
-            other.wait()
-        output.seek(0)
-        sys.stdout.buffer.write(output.read())
-        sys.stdout.flush()
+def run_lanes(lanes: Sequence[Sequence[str]]) -> int:
+    """Runs all lanes at once, each a process; prints the output of the first, then that of the others."""
+    forget({name for names in lanes for name in names})
+    with contextlib.ExitStack() as stack:
+        others = []
+        for lane, names in enumerate(lanes[1:], start=1):
+            output = stack.enter_context(tempfile.TemporaryFile())
+            command = [sys.executable, __file__, "lane", str(lane), *names]
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            others.append((names, process, output))
+        code = run_lane(0, *lanes[0])
+        for names, process, output in others:
+            print(f"beside it, {', '.join(names)}:", flush=True)
+            code = worst(code, process.wait())
+            output.seek(0)
+            sys.stdout.buffer.write(output.read())
+            sys.stdout.flush()
     return code
 
 
+def run_lane(lane: int, *names: str) -> int:
+    return worst(*[run(name, start_pytest, lane) for name in names])
+
+
 def quick() -> int:
-    """Runs the cluster's tests beside those of one machine: each leaves a core idle half of the time."""
-    forget([*QUICK, *CLUSTER])
-    code = beside(
-        ["halves", "quick-cluster"],
-        lambda: run("quick-machine", start_pytest),
-        "about a cluster, without one, meanwhile:",
-    )
+    code = run_lanes(QUICK)
     report_coverage()
-    return worst(code, report_flaky(QUICK))
+    return worst(code, report_flaky(QUICK[0]))
 
 
 def cluster() -> int:
-    forget(CLUSTER)
-    code = beside(
-        ["halves", "api-server", "kubelet"],
-        lambda: run("control-plane", start_pytest),
-        "on an API server alone, and with a real kubelet, meanwhile:",
-    )
-    return worst(code, report_flaky(CLUSTER))
+    code = run_lanes(CLUSTER)
+    return worst(code, report_flaky(CLUSTER[-1]))
+
+
+def keda() -> int:
+    code = run_lanes((("keda",),))
+    return worst(code, report_flaky(["keda"]))
 
 
 def main(what: str, *names: str) -> int:
-    if what == "halves":
-        return worst(*[run(name, start_pytest) for name in names])
+    if what == "lane":
+        return run_lane(int(names[0]), *names[1:])
     if what == "flaky":
-        return report_flaky([*QUICK, *CLUSTER])
-    return {"quick": quick, "cluster": cluster}[what]()
+        return report_flaky({name for lane in (*QUICK, *CLUSTER) for name in lane})
+    return {"quick": quick, "cluster": cluster, "keda": keda}[what]()
 
 
 if __name__ == "__main__":

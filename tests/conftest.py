@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from claims import Claims
 from hypothesis import HealthCheck, settings
 
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,7 +23,13 @@ settings.load_profile(os.environ.get("COTENANT_HYPOTHESIS", "same"))
 """A run tells of the change that was made, not of luck; COTENANT_HYPOTHESIS=explore looks for what is new."""
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--claims", type=Path, help="folder in which runs note the files of tests that they take"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Whoever runs the tests in the background (`nohup`, `&`) has them ignore these, and so would every command
     that they start and interrupt.
     """
@@ -28,6 +40,21 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+    if config.option.claims:
+        config.pluginmanager.register(Claims(config.option.claims.absolute(), config.option.markexpr))
+
+
+@pytest.fixture
+def mps() -> Iterator[Any]:
+    """The real MPS control daemon. Its sockets want short paths, so its folder is not pytest's."""
+    import mpsdaemon  # most tests need nothing of it
+
+    folder = Path(tempfile.mkdtemp(prefix="cot-mps-"))
+    folder.chmod(0o755)
+    daemons = mpsdaemon.Daemons(folder)
+    yield daemons
+    daemons.close()
+    shutil.rmtree(folder)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

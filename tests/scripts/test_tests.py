@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -43,7 +47,7 @@ def test_what_passes_is_run_once(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest_ = Pytest(tmp_path, (0, []))
-    assert script.run("kubelet", pytest_, tmp_path) == 0
+    assert script.run("kubelet", pytest_, cache=tmp_path) == 0
     assert len(pytest_.called) == 1
     assert script.report_flaky(["kubelet"], tmp_path) == 0
     assert capsys.readouterr().out == "FLAKY: 0\n"
@@ -53,7 +57,7 @@ def test_what_passes_when_run_again_is_flaky(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest_ = Pytest(tmp_path, (1, ["t.py::late"]), (0, []))
-    assert script.run("kubelet", pytest_, tmp_path) == 0
+    assert script.run("kubelet", pytest_, cache=tmp_path) == 0
     assert "--last-failed" in pytest_.called[1]
     assert script.report_flaky(["kubelet"], tmp_path) == 0
     assert capsys.readouterr().out.endswith("FLAKY: t.py::late\nFLAKY: 1\n")
@@ -63,7 +67,7 @@ def test_what_fails_again_fails_the_run_and_is_not_flaky(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest_ = Pytest(tmp_path, (1, ["t.py::late", "t.py::broken"]), (1, ["t.py::broken"]))
-    assert script.run("kubelet", pytest_, tmp_path) == 1
+    assert script.run("kubelet", pytest_, cache=tmp_path) == 1
     script.report_flaky(["kubelet"], tmp_path)
     assert capsys.readouterr().out.endswith("FLAKY: t.py::late\nFLAKY: 1\n")
 
@@ -71,54 +75,56 @@ def test_what_fails_again_fails_the_run_and_is_not_flaky(
 @pytest.mark.parametrize("code", [2, 3, 4, 5, -9])
 def test_what_is_no_failure_of_tests_is_not_run_again(script: ModuleType, tmp_path: Path, code: int) -> None:
     pytest_ = Pytest(tmp_path, (code, []))
-    assert script.run("kubelet", pytest_, tmp_path) == code
+    assert script.run("kubelet", pytest_, cache=tmp_path) == code
     assert len(pytest_.called) == 1
 
 
 def test_a_second_run_that_was_killed_makes_nothing_flaky(script: ModuleType, tmp_path: Path) -> None:
     pytest_ = Pytest(tmp_path, (1, ["t.py::late"]), (-9, []))
-    assert script.run("kubelet", pytest_, tmp_path) == -9
-    assert (tmp_path / "flaky/kubelet").read_text() == ""
+    assert script.run("kubelet", pytest_, cache=tmp_path) == -9
+    assert (tmp_path / "flaky/kubelet.0").read_text() == ""
 
 
 @pytest.mark.parametrize(("count", "code"), [(2, 0), (3, 1)])
-def test_more_than_two_over_all_halves_fail_the_run(
+def test_more_than_two_over_all_sets_fail_the_run(
     script: ModuleType, tmp_path: Path, count: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for i in range(count):
-        script.record(list(script.HALVES)[i], frozenset({f"t.py::{i}"}), tmp_path)
-    assert script.report_flaky(list(script.HALVES), tmp_path) == code
+        script.record(f"{list(script.SETS)[i]}.{i}", frozenset({f"t.py::{i}"}), tmp_path)
+    assert script.report_flaky(list(script.SETS), tmp_path) == code
     assert f"FLAKY: {count}" in capsys.readouterr().out
 
 
 def test_an_earlier_run_is_not_counted(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.record("kubelet", frozenset({"t.py::late"}), tmp_path)
+    script.record("kubelet.0", frozenset({"t.py::late"}), tmp_path)
     script.forget(["kubelet"], tmp_path)
     script.report_flaky(["kubelet"], tmp_path)
     assert capsys.readouterr().out == "FLAKY: 0\n"
 
 
 @pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((0, 1), 1), ((0, -15), -15), ((2, 1), 2)])
-def test_a_half_that_was_killed_fails_the_run(script: ModuleType, codes: tuple[int, ...], code: int) -> None:
+def test_a_lane_that_was_killed_fails_the_run(script: ModuleType, codes: tuple[int, ...], code: int) -> None:
     assert script.worst(*codes) == code
 
 
-def test_every_test_is_in_one_half(script: ModuleType) -> None:
-    """Whatever markers a test has: no half forgets it, and no two run it."""
+def test_every_test_is_in_one_set(script: ModuleType) -> None:
+    """Whatever markers a test has: no set forgets it, and no two run it."""
     from itertools import product
 
-    names = ("machine", "api_server", "control_plane", "kubelet")
-    for has in product((False, True), repeat=4):
+    names = ("machine", "api_server", "control_plane", "kubelet", "keda")
+    for has in product((False, True), repeat=5):
         marked = dict(zip(names, has, strict=True))
         if marked["kubelet"] and not marked["control_plane"]:
             continue  # tests/cluster marks both
+        if marked["keda"] and (marked["kubelet"] or not marked["control_plane"]):
+            continue  # likewise, and KEDA scales pods of hollow nodes
         if marked["api_server"] and (marked["control_plane"] or marked["machine"]):
             continue  # in different folders
         if marked["control_plane"] and marked["machine"]:
             continue
-        chosen = [name for name, (_, _, expression) in script.HALVES.items() if eval(expression, {}, marked)]
+        chosen = [name for name, (_, _, expression) in script.SETS.items() if eval(expression, {}, marked)]
         assert len(chosen) == 1, (marked, chosen)
 
 
@@ -126,3 +132,51 @@ def test_the_least_covered_files_come_first(script: ModuleType) -> None:
     shares = {"b.py": 50.0, "a.py": 50.0, "c.py": 100.0, "d.py": 0.0}
     report = {"files": {path: {"summary": {"percent_covered": share}} for path, share in shares.items()}}
     assert script.least_covered(report, 3) == [("d.py", 0.0), ("a.py", 50.0), ("b.py", 50.0)]
+
+
+def test_each_file_is_run_by_one_lane_whole(tmp_path: Path) -> None:
+    """Also where a lane passes over files in the middle of a folder, and over a whole folder."""
+    files = [f"{folder}/test_{folder}{at}.py" for folder in "xyz" for at in range(4)]
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("def test_a(): pass\n\n\ndef test_b(): pass\n")
+    (tmp_path / "conftest.py").write_text((SCRIPT.parents[1] / "tests/conftest.py").read_text())
+    claims = tmp_path / "claims"
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--claims={claims}", "."]
+    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "tests")}
+    runs = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    said = [run.communicate()[0] for run in runs]
+    passed = [set(re.findall(r"\w/test_\w+\.py::test_[ab](?= PASSED)", each)) for each in said]
+    assert [run.returncode for run in runs] == [0, 0, 0], said
+    assert sorted(name for each in passed for name in each) == [
+        f"{file}::test_{which}" for file in files for which in "ab"
+    ]
+    assert all(len(each) % 2 == 0 for each in passed)
+
+
+def test_a_lane_passes_over_what_others_have_taken(tmp_path: Path) -> None:
+    files = [f"{folder}/test_{folder}{at}.py" for folder in "xyz" for at in range(4)]
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("def test_a(): pass\n")
+    (tmp_path / "conftest.py").write_text(
+        "import claims, pathlib\n"
+        "def pytest_configure(config):\n"
+        "    mine = claims.Claims(pathlib.Path('claims').absolute(), '')\n"
+        "    mine.ours = {pathlib.Path(each).absolute(): False for each in (%r)}\n"
+        "    config.pluginmanager.register(mine)\n"
+        % ["x/test_x1.py", "x/test_x3.py", "y/test_y0.py", "y/test_y1.py", "y/test_y2.py", "y/test_y3.py"]
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "."],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "tests")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("PASSED") == 6
