@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cotenant.core.errors import CotenantError
-from cotenant.demo import worker
 from cotenant.hardware.enforcers.shim import without_slot
 from cotenant.hardware.standin import driver as standin
 from cotenant.local import home
+from cotenant.local.store import LedgerStore
 
 PATIENCE = 15.0
 """The longest time in seconds that any step may take."""
@@ -57,6 +57,7 @@ class Actor:
         self.name = name
         self.runner = runner
         self._errors = errors
+        self._read = 0
         self.pid: int | None = None
         """The command's PID, once it has started."""
         self.over = False
@@ -89,16 +90,26 @@ class Actor:
     def end(self) -> int:
         """Lets the command exit and returns the exit code of `cotenant run`."""
         self.tell("end")
+        return self.finish()
+
+    def errors(self) -> str:
+        """Reads what the runner and the command have written to stderr."""
+        return self._errors.read_text()
+
+    def new_lines(self) -> list[str]:
+        """Reads what it has printed since the last time."""
+        lines = self.errors().splitlines()
+        self._read, new = len(lines), lines[self._read :]
+        return new
+
+    def finish(self) -> int:
+        """Waits for the end of a command that ends by itself."""
         try:
             code = self.runner.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             raise Broken(f"{self.name} does not end") from None
         self.over = True
         return code
-
-    def errors(self) -> str:
-        """Reads what the runner and the command have written to stderr."""
-        return self._errors.read_text()
 
     def kill(self) -> None:
         """Kills the runner and all it started."""
@@ -118,19 +129,39 @@ class Stage:
         self.actors: list[Actor] = []
         self._folder = folder
         self._environ = _environ(os.environ, folder / "home", spec)
-        shutil.copy(worker.__file__, folder / "worker.py")
+        for script in ("worker.py", "consumer.py"):
+            shutil.copy(Path(__file__).with_name(script), folder / script)
 
     def run(self, name: str, grant: str, hold: str, *options: str) -> Actor:
         """Starts `cotenant run`; does not wait for the command's answer, since it may wait in line."""
-        command = [os.path.basename(sys.executable), "worker.py", hold]
-        arguments = ["run", "--gpu-memory", grant, *options, "--name", name, "--", *command]
+        return self._run(name, ["--gpu-memory", grant, *options], hold)
+
+    def run_whole(self, name: str, gpus: int, *options: str) -> Actor:
+        """The same with whole GPUs."""
+        return self._run(name, ["--whole", str(gpus), *options], "1Gi")
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a file into the folder in which the commands run."""
+        (self._folder / name).write_text(text)
+
+    def start(self, *arguments: str) -> Actor:
+        """Starts a command that goes on; what it prints is read with `new_lines`."""
         self.screen.typed(f"cotenant {' '.join(arguments)} &")
-        errors = self._folder / f"{name}.err"
+        return self._start(arguments[0], arguments, self._folder / f"{arguments[0]}.out")
+
+    def _run(self, name: str, options: Sequence[str], hold: str) -> Actor:
+        command = [os.path.basename(sys.executable), "worker.py", hold]
+        arguments = ["run", *options, "--name", name, "--", *command]
+        self.screen.typed(f"cotenant {' '.join(arguments)} &")
+        return self._start(name, arguments, None)
+
+    def _start(self, name: str, arguments: Sequence[str], output: Path | None) -> Actor:
+        errors = output or self._folder / f"{name}.err"
         with errors.open("w") as sink, undisturbed():
             runner = subprocess.Popen(
                 _cotenant(arguments),
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=subprocess.PIPE if output is None else sink,
                 stderr=sink,
                 text=True,
                 cwd=self._folder,
@@ -169,6 +200,11 @@ class Stage:
     def end(self) -> None:
         for actor in self.actors:
             actor.kill()
+        if self.home.ledger.exists():  # replicas have sessions of their own
+            for job in LedgerStore(self.home).jobs():
+                if job.process.alive():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(job.process.pid, signal.SIGKILL)
 
     def held_by(self, actor: Actor) -> dict[str, int]:
         """Returns bytes by GPU, as the simulated driver counts them."""

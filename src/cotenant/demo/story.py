@@ -11,10 +11,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.units import format_bytes
+from cotenant.demo import release
+from cotenant.demo.check import Check
 from cotenant.demo.stage import Actor, Stage, until
 from cotenant.hardware.standin.driver import StandInCard
 
@@ -28,14 +29,6 @@ SUCCESS = "CUDA_SUCCESS"
 IDLE = 3.0
 ACTIVE = 2.0
 """An active grant may look idle for this many seconds: the last activity is recorded to the second."""
-
-
-@dataclass(frozen=True)
-class Check:
-    part: str
-    expected: str
-    measured: str
-    happened: bool
 
 
 class Story:
@@ -60,7 +53,8 @@ class Story:
             ("resizing", self._resize),
             ("kill -9", self._kill),
             ("idleness", self._idle),
-            ("the end", self._end),
+            ("everybody leaves", self._leave),
+            ("to zero and back", self._release),
         )
         checks: list[Check] = []
         for number, (part, scene) in enumerate(scenes, start=1):
@@ -244,7 +238,7 @@ class Story:
             times["notebook"] >= IDLE and others < ACTIVE and same,
         )
 
-    def _end(self) -> Iterable[Check]:
+    def _leave(self) -> Iterable[Check]:
         self._screen.say("All exit and free what they held.")
         codes = {name: self._cast[name].end() for name in ("chat", "vision", "notebook")}
         self._stage.show("ps")
@@ -254,7 +248,7 @@ class Story:
         granted = sum(card["granted"] for card in listing["gpus"])
         slots = len(os.listdir(self._stage.home.slots))
         yield Check(
-            "the end",
+            "everybody leaves",
             "all exit with 0, the greedy one too",
             ", ".join(f"{name} {code}" for name, code in codes.items()),
             set(codes.values()) == {0},
@@ -265,6 +259,15 @@ class Story:
             f"{used} bytes held, {granted} charged, {slots} slots",
             used == granted == slots == 0,
         )
+
+    def _release(self) -> Iterable[Check]:
+        if libraries := release.missing():
+            self._screen.say(
+                f"This part needs {', '.join(libraries)}, which is not installed: pip install "
+                "'cotenant[scaling]'. It is left out."
+            )
+            return ()
+        return release.release(self._stage, self._only, self._size(4), self._size(3))
 
     def _run(self, name: str, grant: int, hold: int, *options: str) -> Actor:
         actor = self._stage.run(name, self._size(grant), self._size(hold), *self._only, *options)

@@ -1,0 +1,1 @@
+"""Reports which pods do not use their GPUs."""

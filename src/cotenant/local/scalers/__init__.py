@@ -1,0 +1,1 @@
+"""Sizes workloads of one machine from their backlog: `cotenant up`."""
