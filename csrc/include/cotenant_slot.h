@@ -47,7 +47,8 @@ struct cot_limits {
     char owner[COT_OWNER_BYTES]; /* pod UID, or the id of a local grant */
     uint64_t mode;               /* enum cot_mode */
     uint64_t granule;            /* the driver hands out memory in steps of this */
-    uint64_t reserved[20];
+    uint64_t made;               /* CLOCK_MONOTONIC ns of its creation; 0: an older version created it */
+    uint64_t reserved[19];
     struct cot_card_limit card[COT_CARDS];
 };
 
@@ -89,7 +90,7 @@ struct cot_usage {
     uint64_t high;               /* entries [0, high) have been in use at some time */
     uint64_t denied;             /* refused allocations of all processes, ended ones too */
     uint64_t over;               /* allocations beyond the limit that observe or warn let through */
-    uint64_t last_launch;        /* of processes whose entry was cleared */
+    uint64_t last_launch; /* of processes whose entry was cleared, and of kernels that the driver saw */
     uint64_t last_alloc;
     uint64_t reserved[16];
     uint64_t peak[COT_CARDS]; /* the most that all held together */

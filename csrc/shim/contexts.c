@@ -123,12 +123,11 @@ static struct cost context_cost(int card) {
     return (struct cost){.card = card, .bytes = cot_limits->card[card].context_bytes};
 }
 
-CUresult driver_asleep(void) {
+bool driver_asleep(void) {
     CUcontext context;
     CUresult answer =
         cot_driver.cuCtxGetCurrent != NULL ? cot_driver.cuCtxGetCurrent(&context) : CUDA_SUCCESS;
-    bool asleep = answer == CUDA_ERROR_NOT_INITIALIZED || answer == CUDA_ERROR_DEINITIALIZED;
-    return asleep ? answer : CUDA_SUCCESS;
+    return answer == CUDA_ERROR_NOT_INITIALIZED || answer == CUDA_ERROR_DEINITIALIZED;
 }
 
 struct here here_now(void) {

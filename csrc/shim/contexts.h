@@ -18,9 +18,9 @@ struct here {
     CUresult refusal;
 };
 
-/* What every call answers while CUDA is not initialised, whatever it is given; CUDA_SUCCESS once it is. Hooks
- * that would look at parameters, or refuse, ask first. */
-CUresult driver_asleep(void);
+/* Whether CUDA is not initialised: then nothing can be allocated, and the driver says best what is wrong.
+ * Hooks that would look at parameters, or refuse, ask first. */
+bool driver_asleep(void);
 /* The card of the calling thread's current context. */
 struct here here_now(void);
 /* The card of a device that is named by number. */

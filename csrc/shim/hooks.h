@@ -7,122 +7,121 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* HOOK(exported name, name as cuGetProcAddress takes it, first CUDA version of this form, per-thread stream)
- */
+/* HOOK(exported name, name as cuGetProcAddress takes it) */
 #define CUDA_HOOKS(HOOK)                                                                                     \
-    HOOK(cuGetProcAddress, cuGetProcAddress, 11030, 0)                                                       \
-    HOOK(cuGetProcAddress_v2, cuGetProcAddress, 12000, 0)                                                    \
-    HOOK(cuCtxCreate, cuCtxCreate, 2000, 0)                                                                  \
-    HOOK(cuCtxCreate_v2, cuCtxCreate, 3020, 0)                                                               \
-    HOOK(cuCtxCreate_v3, cuCtxCreate, 11040, 0)                                                              \
-    HOOK(cuCtxCreate_v4, cuCtxCreate, 12050, 0)                                                              \
-    HOOK(cuCtxDestroy, cuCtxDestroy, 2000, 0)                                                                \
-    HOOK(cuCtxDestroy_v2, cuCtxDestroy, 4000, 0)                                                             \
-    HOOK(cuCtxAttach, cuCtxAttach, 2000, 0)                                                                  \
-    HOOK(cuCtxDetach, cuCtxDetach, 2000, 0)                                                                  \
-    HOOK(cuGreenCtxCreate, cuGreenCtxCreate, 12040, 0)                                                       \
-    HOOK(cuGreenCtxDestroy, cuGreenCtxDestroy, 12040, 0)                                                     \
-    HOOK(cuCtxFromGreenCtx, cuCtxFromGreenCtx, 12040, 0)                                                     \
-    HOOK(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000, 0)                                        \
-    HOOK(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000, 0)                                      \
-    HOOK(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000, 0)                                  \
-    HOOK(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000, 0)                                          \
-    HOOK(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000, 0)                                      \
-    HOOK(cuMemAlloc, cuMemAlloc, 2000, 0)                                                                    \
-    HOOK(cuMemAlloc_v2, cuMemAlloc, 3020, 0)                                                                 \
-    HOOK(cuMemAllocPitch, cuMemAllocPitch, 2000, 0)                                                          \
-    HOOK(cuMemAllocPitch_v2, cuMemAllocPitch, 3020, 0)                                                       \
-    HOOK(cuMemAllocManaged, cuMemAllocManaged, 6000, 0)                                                      \
-    HOOK(cuMemFree, cuMemFree, 2000, 0)                                                                      \
-    HOOK(cuMemFree_v2, cuMemFree, 3020, 0)                                                                   \
-    HOOK(cuMemAllocAsync, cuMemAllocAsync, 11020, 0)                                                         \
-    HOOK(cuMemAllocAsync_ptsz, cuMemAllocAsync, 11020, 1)                                                    \
-    HOOK(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, 11020, 0)                                         \
-    HOOK(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020, 1)                                    \
-    HOOK(cuMemFreeAsync, cuMemFreeAsync, 11020, 0)                                                           \
-    HOOK(cuMemFreeAsync_ptsz, cuMemFreeAsync, 11020, 1)                                                      \
-    HOOK(cuMemPoolCreate, cuMemPoolCreate, 11020, 0)                                                         \
-    HOOK(cuMemPoolDestroy, cuMemPoolDestroy, 11020, 0)                                                       \
-    HOOK(cuMemPoolTrimTo, cuMemPoolTrimTo, 11020, 0)                                                         \
-    HOOK(cuStreamSynchronize, cuStreamSynchronize, 2000, 0)                                                  \
-    HOOK(cuStreamSynchronize_ptsz, cuStreamSynchronize, 7000, 1)                                             \
-    HOOK(cuEventSynchronize, cuEventSynchronize, 2000, 0)                                                    \
-    HOOK(cuCtxSynchronize, cuCtxSynchronize, 2000, 0)                                                        \
-    HOOK(cuCtxSynchronize_v2, cuCtxSynchronize, 13000, 0)                                                    \
-    HOOK(cuMemCreate, cuMemCreate, 10020, 0)                                                                 \
-    HOOK(cuMemRelease, cuMemRelease, 10020, 0)                                                               \
-    HOOK(cuMemMap, cuMemMap, 10020, 0)                                                                       \
-    HOOK(cuMemUnmap, cuMemUnmap, 10020, 0)                                                                   \
-    HOOK(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, 11000, 0)                                 \
-    HOOK(cuMemExportToShareableHandle, cuMemExportToShareableHandle, 10020, 0)                               \
-    HOOK(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020, 0)                           \
-    HOOK(cuArrayCreate, cuArrayCreate, 2000, 0)                                                              \
-    HOOK(cuArrayCreate_v2, cuArrayCreate, 3020, 0)                                                           \
-    HOOK(cuArray3DCreate, cuArray3DCreate, 2000, 0)                                                          \
-    HOOK(cuArray3DCreate_v2, cuArray3DCreate, 3020, 0)                                                       \
-    HOOK(cuArrayDestroy, cuArrayDestroy, 2000, 0)                                                            \
-    HOOK(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, 0)                                            \
-    HOOK(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, 5000, 0)                                          \
-    HOOK(cuGraphInstantiate, cuGraphInstantiate, 10000, 0)                                                   \
-    HOOK(cuGraphInstantiate_v2, cuGraphInstantiate, 11000, 0)                                                \
-    HOOK(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, 11040, 0)                                 \
-    HOOK(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000, 0)                               \
-    HOOK(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000, 1)                          \
-    HOOK(cuGraphLaunch, cuGraphLaunch, 10000, 0)                                                             \
-    HOOK(cuGraphLaunch_ptsz, cuGraphLaunch, 10000, 1)                                                        \
-    HOOK(cuGraphUpload, cuGraphUpload, 11010, 0)                                                             \
-    HOOK(cuGraphUpload_ptsz, cuGraphUpload, 11010, 1)                                                        \
-    HOOK(cuGraphExecDestroy, cuGraphExecDestroy, 10000, 0)                                                   \
-    HOOK(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim, 11040, 0)                                               \
-    HOOK(cuLaunch, cuLaunch, 2000, 0)                                                                        \
-    HOOK(cuLaunchGrid, cuLaunchGrid, 2000, 0)                                                                \
-    HOOK(cuLaunchGridAsync, cuLaunchGridAsync, 2000, 0)                                                      \
-    HOOK(cuLaunchKernel, cuLaunchKernel, 4000, 0)                                                            \
-    HOOK(cuLaunchKernel_ptsz, cuLaunchKernel, 7000, 1)                                                       \
-    HOOK(cuLaunchKernelEx, cuLaunchKernelEx, 11060, 0)                                                       \
-    HOOK(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060, 1)                                                  \
-    HOOK(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000, 0)                                      \
-    HOOK(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, 9000, 1)                                 \
-    HOOK(cuMemGetInfo, cuMemGetInfo, 2000, 0)                                                                \
-    HOOK(cuMemGetInfo_v2, cuMemGetInfo, 3020, 0)                                                             \
-    HOOK(cuDeviceTotalMem, cuDeviceTotalMem, 2000, 0)                                                        \
-    HOOK(cuDeviceTotalMem_v2, cuDeviceTotalMem, 3020, 0)
+    HOOK(cuGetProcAddress, cuGetProcAddress)                                                                 \
+    HOOK(cuGetProcAddress_v2, cuGetProcAddress)                                                              \
+    HOOK(cuCtxCreate, cuCtxCreate)                                                                           \
+    HOOK(cuCtxCreate_v2, cuCtxCreate)                                                                        \
+    HOOK(cuCtxCreate_v3, cuCtxCreate)                                                                        \
+    HOOK(cuCtxCreate_v4, cuCtxCreate)                                                                        \
+    HOOK(cuCtxDestroy, cuCtxDestroy)                                                                         \
+    HOOK(cuCtxDestroy_v2, cuCtxDestroy)                                                                      \
+    HOOK(cuCtxAttach, cuCtxAttach)                                                                           \
+    HOOK(cuCtxDetach, cuCtxDetach)                                                                           \
+    HOOK(cuGreenCtxCreate, cuGreenCtxCreate)                                                                 \
+    HOOK(cuGreenCtxDestroy, cuGreenCtxDestroy)                                                               \
+    HOOK(cuCtxFromGreenCtx, cuCtxFromGreenCtx)                                                               \
+    HOOK(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                                 \
+    HOOK(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease)                                               \
+    HOOK(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease)                                            \
+    HOOK(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset)                                                   \
+    HOOK(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset)                                                \
+    HOOK(cuMemAlloc, cuMemAlloc)                                                                             \
+    HOOK(cuMemAlloc_v2, cuMemAlloc)                                                                          \
+    HOOK(cuMemAllocPitch, cuMemAllocPitch)                                                                   \
+    HOOK(cuMemAllocPitch_v2, cuMemAllocPitch)                                                                \
+    HOOK(cuMemAllocManaged, cuMemAllocManaged)                                                               \
+    HOOK(cuMemFree, cuMemFree)                                                                               \
+    HOOK(cuMemFree_v2, cuMemFree)                                                                            \
+    HOOK(cuMemAllocAsync, cuMemAllocAsync)                                                                   \
+    HOOK(cuMemAllocAsync_ptsz, cuMemAllocAsync)                                                              \
+    HOOK(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync)                                                   \
+    HOOK(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync)                                              \
+    HOOK(cuMemFreeAsync, cuMemFreeAsync)                                                                     \
+    HOOK(cuMemFreeAsync_ptsz, cuMemFreeAsync)                                                                \
+    HOOK(cuMemPoolCreate, cuMemPoolCreate)                                                                   \
+    HOOK(cuMemPoolDestroy, cuMemPoolDestroy)                                                                 \
+    HOOK(cuMemPoolTrimTo, cuMemPoolTrimTo)                                                                   \
+    HOOK(cuStreamSynchronize, cuStreamSynchronize)                                                           \
+    HOOK(cuStreamSynchronize_ptsz, cuStreamSynchronize)                                                      \
+    HOOK(cuEventSynchronize, cuEventSynchronize)                                                             \
+    HOOK(cuCtxSynchronize, cuCtxSynchronize)                                                                 \
+    HOOK(cuCtxSynchronize_v2, cuCtxSynchronize)                                                              \
+    HOOK(cuMemCreate, cuMemCreate)                                                                           \
+    HOOK(cuMemRelease, cuMemRelease)                                                                         \
+    HOOK(cuMemMap, cuMemMap)                                                                                 \
+    HOOK(cuMemUnmap, cuMemUnmap)                                                                             \
+    HOOK(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle)                                           \
+    HOOK(cuMemExportToShareableHandle, cuMemExportToShareableHandle)                                         \
+    HOOK(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle)                                     \
+    HOOK(cuArrayCreate, cuArrayCreate)                                                                       \
+    HOOK(cuArrayCreate_v2, cuArrayCreate)                                                                    \
+    HOOK(cuArray3DCreate, cuArray3DCreate)                                                                   \
+    HOOK(cuArray3DCreate_v2, cuArray3DCreate)                                                                \
+    HOOK(cuArrayDestroy, cuArrayDestroy)                                                                     \
+    HOOK(cuMipmappedArrayCreate, cuMipmappedArrayCreate)                                                     \
+    HOOK(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy)                                                   \
+    HOOK(cuGraphInstantiate, cuGraphInstantiate)                                                             \
+    HOOK(cuGraphInstantiate_v2, cuGraphInstantiate)                                                          \
+    HOOK(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags)                                           \
+    HOOK(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams)                                         \
+    HOOK(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams)                                    \
+    HOOK(cuGraphLaunch, cuGraphLaunch)                                                                       \
+    HOOK(cuGraphLaunch_ptsz, cuGraphLaunch)                                                                  \
+    HOOK(cuGraphUpload, cuGraphUpload)                                                                       \
+    HOOK(cuGraphUpload_ptsz, cuGraphUpload)                                                                  \
+    HOOK(cuGraphExecDestroy, cuGraphExecDestroy)                                                             \
+    HOOK(cuDeviceGraphMemTrim, cuDeviceGraphMemTrim)                                                         \
+    HOOK(cuLaunch, cuLaunch)                                                                                 \
+    HOOK(cuLaunchGrid, cuLaunchGrid)                                                                         \
+    HOOK(cuLaunchGridAsync, cuLaunchGridAsync)                                                               \
+    HOOK(cuLaunchKernel, cuLaunchKernel)                                                                     \
+    HOOK(cuLaunchKernel_ptsz, cuLaunchKernel)                                                                \
+    HOOK(cuLaunchKernelEx, cuLaunchKernelEx)                                                                 \
+    HOOK(cuLaunchKernelEx_ptsz, cuLaunchKernelEx)                                                            \
+    HOOK(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel)                                               \
+    HOOK(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel)                                          \
+    HOOK(cuMemGetInfo, cuMemGetInfo)                                                                         \
+    HOOK(cuMemGetInfo_v2, cuMemGetInfo)                                                                      \
+    HOOK(cuDeviceTotalMem, cuDeviceTotalMem)                                                                 \
+    HOOK(cuDeviceTotalMem_v2, cuDeviceTotalMem)
 
 #define NVML_HOOKS(HOOK)                                                                                     \
-    HOOK(nvmlDeviceGetCount, nvmlDeviceGetCount, 0, 0)                                                       \
-    HOOK(nvmlDeviceGetCount_v2, nvmlDeviceGetCount, 0, 0)                                                    \
-    HOOK(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex, 0, 0)                                       \
-    HOOK(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex, 0, 0)                                    \
-    HOOK(nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUID, 0, 0)                                         \
-    HOOK(nvmlDeviceGetHandleByUUIDV, nvmlDeviceGetHandleByUUIDV, 0, 0)                                       \
-    HOOK(nvmlDeviceGetHandleBySerial, nvmlDeviceGetHandleBySerial, 0, 0)                                     \
-    HOOK(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId, 0, 0)                                 \
-    HOOK(nvmlDeviceGetHandleByPciBusId_v2, nvmlDeviceGetHandleByPciBusId, 0, 0)                              \
-    HOOK(nvmlDeviceGetIndex, nvmlDeviceGetIndex, 0, 0)                                                       \
-    HOOK(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetMigDeviceHandleByIndex, 0, 0)                     \
-    HOOK(nvmlDeviceGetTopologyNearestGpus, nvmlDeviceGetTopologyNearestGpus, 0, 0)                           \
-    HOOK(nvmlSystemGetTopologyGpuSet, nvmlSystemGetTopologyGpuSet, 0, 0)                                     \
-    HOOK(nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo, 0, 0)                                             \
-    HOOK(nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo, 0, 0)                                          \
-    HOOK(nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetComputeRunningProcesses, 0, 0)                   \
-    HOOK(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses, 0, 0)                \
-    HOOK(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcesses, 0, 0)                \
-    HOOK(nvmlDeviceGetGraphicsRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses, 0, 0)                 \
-    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses, 0, 0)              \
-    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses, 0, 0)              \
-    HOOK(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses, 0, 0)             \
-    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses, 0, 0)          \
-    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses, 0, 0)          \
-    HOOK(nvmlDeviceGetRunningProcessDetailList, nvmlDeviceGetRunningProcessDetailList, 0, 0)                 \
-    HOOK(nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessUtilization, 0, 0)                             \
-    HOOK(nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetProcessesUtilizationInfo, 0, 0)                 \
-    HOOK(nvmlDeviceGetEncoderSessions, nvmlDeviceGetEncoderSessions, 0, 0)                                   \
-    HOOK(nvmlDeviceGetFBCSessions, nvmlDeviceGetFBCSessions, 0, 0)                                           \
-    HOOK(nvmlDeviceGetAccountingPids, nvmlDeviceGetAccountingPids, 0, 0)                                     \
-    HOOK(nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats, 0, 0)
+    HOOK(nvmlDeviceGetCount, nvmlDeviceGetCount)                                                             \
+    HOOK(nvmlDeviceGetCount_v2, nvmlDeviceGetCount)                                                          \
+    HOOK(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex)                                             \
+    HOOK(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex)                                          \
+    HOOK(nvmlDeviceGetHandleByUUID, nvmlDeviceGetHandleByUUID)                                               \
+    HOOK(nvmlDeviceGetHandleByUUIDV, nvmlDeviceGetHandleByUUIDV)                                             \
+    HOOK(nvmlDeviceGetHandleBySerial, nvmlDeviceGetHandleBySerial)                                           \
+    HOOK(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId)                                       \
+    HOOK(nvmlDeviceGetHandleByPciBusId_v2, nvmlDeviceGetHandleByPciBusId)                                    \
+    HOOK(nvmlDeviceGetIndex, nvmlDeviceGetIndex)                                                             \
+    HOOK(nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetMigDeviceHandleByIndex)                           \
+    HOOK(nvmlDeviceGetTopologyNearestGpus, nvmlDeviceGetTopologyNearestGpus)                                 \
+    HOOK(nvmlSystemGetTopologyGpuSet, nvmlSystemGetTopologyGpuSet)                                           \
+    HOOK(nvmlDeviceGetMemoryInfo, nvmlDeviceGetMemoryInfo)                                                   \
+    HOOK(nvmlDeviceGetMemoryInfo_v2, nvmlDeviceGetMemoryInfo)                                                \
+    HOOK(nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetComputeRunningProcesses)                         \
+    HOOK(nvmlDeviceGetComputeRunningProcesses_v2, nvmlDeviceGetComputeRunningProcesses)                      \
+    HOOK(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDeviceGetComputeRunningProcesses)                      \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses)                       \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlDeviceGetGraphicsRunningProcesses)                    \
+    HOOK(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDeviceGetGraphicsRunningProcesses)                    \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses)                   \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlDeviceGetMPSComputeRunningProcesses)                \
+    HOOK(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlDeviceGetMPSComputeRunningProcesses)                \
+    HOOK(nvmlDeviceGetRunningProcessDetailList, nvmlDeviceGetRunningProcessDetailList)                       \
+    HOOK(nvmlDeviceGetProcessUtilization, nvmlDeviceGetProcessUtilization)                                   \
+    HOOK(nvmlDeviceGetProcessesUtilizationInfo, nvmlDeviceGetProcessesUtilizationInfo)                       \
+    HOOK(nvmlDeviceGetEncoderSessions, nvmlDeviceGetEncoderSessions)                                         \
+    HOOK(nvmlDeviceGetFBCSessions, nvmlDeviceGetFBCSessions)                                                 \
+    HOOK(nvmlDeviceGetAccountingPids, nvmlDeviceGetAccountingPids)                                           \
+    HOOK(nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingStats)
 
 enum hook_id {
-#define HOOK(name, base, since, ptsz) H_##name,
+#define HOOK(name, base) H_##name,
     CUDA_HOOKS(HOOK) HOOK_NVML_FIRST,
     HOOK_NVML_BEFORE = HOOK_NVML_FIRST - 1,
     NVML_HOOKS(HOOK) HOOK_COUNT

@@ -56,6 +56,13 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t size) {
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *address, size_t size, unsigned flags) {
     ENTER(cuMemAllocManaged);
+    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST && slot_present()) {
+        /* What no driver takes. If this one does, it is given back, and charged as usual. */
+        CUresult result = REAL(cuMemAllocManaged)(address, size, flags);
+        if (result != CUDA_SUCCESS)
+            return result;
+        REAL(cuMemFree_v2)(*address);
+    }
     ALLOCATE(address, size, REAL(cuMemAllocManaged)(address, size, flags));
 }
 
@@ -107,18 +114,10 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 
 /* The forms from before CUDA 3.2 have 32-bit addresses and sizes. Nothing of today calls them; under a limit
  * they are refused rather than let past it. */
-static CUresult refused(void) {
-    if (!slot_present())
-        return CUDA_SUCCESS;
-    CUresult asleep = driver_asleep();
-    return asleep != CUDA_SUCCESS ? asleep : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 #define OLD_FORM(name, parameters, arguments)                                                                \
     EXPORT CUresult name parameters {                                                                        \
         ENTER(name);                                                                                         \
-        CUresult result = refused();                                                                         \
-        return result == CUDA_SUCCESS ? REAL(name) arguments : result;                                       \
+        return slot_present() && !driver_asleep() ? CUDA_ERROR_NOT_SUPPORTED : REAL(name) arguments;         \
     }
 
 OLD_FORM(cuMemAlloc, (unsigned *address, unsigned size), (address, size))

@@ -262,9 +262,6 @@ static CUresult alloc_from_pool(CUdeviceptr *address, size_t size, CUmemoryPool 
                                 from_pool_fn take, free_fn give_back) {
     CUmemLocation location;
     int type;
-    CUresult asleep = driver_asleep();
-    if (asleep != CUDA_SUCCESS)
-        return asleep;
     if (handle == NULL)
         return take(address, size, handle, stream);
     if (!slot_attached())
@@ -360,14 +357,14 @@ static CUresult then_refresh(CUresult result) {
     EXPORT CUresult cuMemAllocFromPoolAsync##suffix(CUdeviceptr *address, size_t size, CUmemoryPool pool,    \
                                                     CUstream stream) {                                       \
         ENTER(cuMemAllocFromPoolAsync##suffix);                                                              \
-        if (!slot_present() || captured(stream, cot_driver.cuStreamIsCapturing##suffix))                     \
+        if (!slot_present() || driver_asleep() || captured(stream, cot_driver.cuStreamIsCapturing##suffix))  \
             return REAL(cuMemAllocFromPoolAsync##suffix)(address, size, pool, stream);                       \
         return alloc_from_pool(address, size, pool, stream, REAL(cuMemAllocFromPoolAsync##suffix),           \
                                REAL(cuMemFreeAsync##suffix));                                                \
     }                                                                                                        \
     EXPORT CUresult cuMemAllocAsync##suffix(CUdeviceptr *address, size_t size, CUstream stream) {            \
         ENTER(cuMemAllocAsync##suffix);                                                                      \
-        if (!slot_present() || captured(stream, cot_driver.cuStreamIsCapturing##suffix))                     \
+        if (!slot_present() || driver_asleep() || captured(stream, cot_driver.cuStreamIsCapturing##suffix))  \
             return REAL(cuMemAllocAsync##suffix)(address, size, stream);                                     \
         return alloc_async(address, size, stream, REAL(cuMemAllocAsync##suffix),                             \
                            REAL(cuMemAllocFromPoolAsync##suffix), REAL(cuMemFreeAsync##suffix));             \

@@ -29,13 +29,13 @@ struct hook {
 };
 
 /* The replacements are declared where they are defined; here only their addresses matter. */
-#define HOOK(name, base, since, ptsz) extern char hook_##name[] __asm__(#name);
+#define HOOK(name, base) extern char hook_##name[] __asm__(#name);
 CUDA_HOOKS(HOOK)
 NVML_HOOKS(HOOK)
 #undef HOOK
 
 static const struct hook hooks[HOOK_COUNT] = {
-#define HOOK(name, base, since, ptsz) [H_##name] = {#name, #base, hook_##name},
+#define HOOK(name, base) [H_##name] = {#name, #base, hook_##name},
     CUDA_HOOKS(HOOK) NVML_HOOKS(HOOK)
 #undef HOOK
 };

@@ -62,6 +62,14 @@ static inline uint64_t slot_limit(int card) {
     return __atomic_load_n(&cot_limits->card[card].bytes, __ATOMIC_SEQ_CST);
 }
 
+/* Raises a field that other processes raise too. */
+static inline void raise_to(uint64_t *field, uint64_t value) {
+    uint64_t seen = __atomic_load_n(field, __ATOMIC_RELAXED);
+    while (seen < value &&
+           !__atomic_compare_exchange_n(field, &seen, value, true, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+        ;
+}
+
 /* What all processes of the slot hold on a card. */
 uint64_t slot_used(int card);
 /* Clears the entries of processes that have died, at most every 100 ms unless forced. */

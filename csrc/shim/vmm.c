@@ -114,14 +114,18 @@ static CUresult refuse(struct here here, const CUmemAllocationProp *prop) {
     return result != CUDA_SUCCESS ? result : here.refusal;
 }
 
+EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
+
 EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                             const CUmemAllocationProp *prop, unsigned long long flags) {
     ENTER(cuMemCreate);
-    if (prop == NULL)
-        return REAL(cuMemCreate)(handle, size, prop, flags);
-    CUresult asleep = slot_present() ? driver_asleep() : CUDA_SUCCESS;
-    if (asleep != CUDA_SUCCESS)
-        return asleep;
+    if (prop == NULL || flags != 0 || !slot_present() || driver_asleep()) {
+        /* What no driver takes, or not yet. If this one does, it is given back, and charged as usual. */
+        CUresult result = REAL(cuMemCreate)(handle, size, prop, flags);
+        if (result != CUDA_SUCCESS || !slot_present())
+            return result;
+        REAL(cuMemRelease)(*handle);
+    }
     struct here here = here_at(&prop->location);
     if (here.place == PLACE_REFUSED)
         return refuse(here, prop);

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,21 +156,33 @@ static void change(struct standin_card *card, struct standin_use *use, uint64_t 
     __atomic_store_n(&card->version, card->version + 1, __ATOMIC_RELEASE);
 }
 
-static int try_charge(struct standin_state *state, int index, int entry, uint64_t bytes, uint64_t context) {
+enum answer { FULL, CHARGED, PASSES_LIMIT };
+
+static enum answer try_charge(struct standin_state *state, int index, int entry, uint64_t bytes,
+                              uint64_t context) {
     struct standin_card *card = &state->card[index];
     struct standin_use *use = &state->process[entry].use[index];
     if (standin_lock(&card->lock, state, card))
-        return 0;
+        return FULL;
     uint64_t capacity = standin_capacity(card);
     int fits = bytes + context <= capacity && card->used <= capacity - bytes - context;
-    if (fits)
+    enum answer answer = !fits                                                        ? FULL
+                         : standin_passes_limit(state, index, entry, bytes + context) ? PASSES_LIMIT
+                                                                                      : CHARGED;
+    if (answer == CHARGED)
         change(card, use, use->used + bytes + context, use->context + context);
     standin_unlock(&card->lock);
-    return fits;
+    return answer;
 }
 
 int standin_try_charge(struct standin_state *state, int card, int entry, uint64_t bytes) {
-    return try_charge(state, card, entry, bytes, 0);
+    return try_charge(state, card, entry, bytes, 0) == CHARGED;
+}
+
+/* The kernel does not let process 1 of a namespace kill itself: that one exits. */
+static _Noreturn void end_process(void) {
+    kill(getpid(), SIGKILL);
+    _exit(128 + SIGKILL);
 }
 
 /* In one change: at no moment is the memory nobody's, or counted twice. */
@@ -187,10 +200,15 @@ void standin_move(struct standin_state *state, int index, int from, int to, uint
 }
 
 int standin_charge(struct standin_state *state, int card, int entry, uint64_t bytes, uint64_t context) {
-    if (try_charge(state, card, entry, bytes, context))
-        return 1;
-    standin_reap(state);
-    return try_charge(state, card, entry, bytes, context);
+    standin_join_groups(state, entry);
+    enum answer answer = try_charge(state, card, entry, bytes, context);
+    if (answer != CHARGED) {
+        standin_reap(state);
+        answer = try_charge(state, card, entry, bytes, context);
+    }
+    if (answer == PASSES_LIMIT)
+        end_process();
+    return answer == CHARGED;
 }
 
 void standin_uncharge(struct standin_state *state, int index, int entry, uint64_t bytes, uint64_t context) {
@@ -214,6 +232,7 @@ static void clear_entry(struct standin_state *state, int fd, int entry) {
         memset(&process->use[i], 0, sizeof process->use[i]);
         standin_unlock(&card->lock);
     }
+    memset(process->groups, 0, sizeof process->groups);
     process->pid = 0;
 }
 

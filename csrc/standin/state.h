@@ -14,13 +14,15 @@
 #include <stdint.h>
 
 #define STANDIN_MAGIC "COTSTAND"
-#define STANDIN_ABI 2u
+#define STANDIN_ABI 3u
 #define STANDIN_CARDS 64
 #define STANDIN_PROCESSES 1024
 #define STANDIN_SAMPLES 64
 #define STANDIN_USE_SAMPLES 16
 #define STANDIN_XIDS 16
 #define STANDIN_SHARED 256
+#define STANDIN_GROUPS 512
+#define STANDIN_NO_LIMIT UINT64_MAX
 
 /* Byte locks, far beyond the end of the file. */
 #define STANDIN_LOCK_SETUP (1ull << 40)         /* while the mutexes are being made */
@@ -98,7 +100,8 @@ struct standin_process {
     uint64_t started;   /* clock ticks since boot: with the pid it names the process for good */
     uint64_t generation;
     char name[32];
-    uint64_t spare[8];
+    uint64_t
+        groups[STANDIN_GROUPS / 64]; /* of which limited cgroups it is, one bit each, as of its last charge */
     struct standin_use use[STANDIN_CARDS];
 };
 
@@ -112,6 +115,21 @@ struct standin_shared {
     uint64_t spare[4];
 };
 
+struct standin_limit {
+    uint64_t soft; /* 0: nothing is guaranteed */
+    uint64_t hard; /* STANDIN_NO_LIMIT: there is none */
+};
+
+/* A cgroup with limits, which nvmlDeviceSetMemoryLimits_v1 has set. The path is that of whoever set them; a
+ * process in a container knows the folder by its device and inode alone. */
+struct standin_group {
+    uint64_t inode; /* 0: the entry is empty */
+    uint64_t device;
+    uint64_t spare[6];
+    char path[960];
+    struct standin_limit limit[STANDIN_CARDS];
+};
+
 struct standin_state {
     char magic[8];
     uint32_t abi;
@@ -122,10 +140,12 @@ struct standin_state {
     uint64_t mutexes;         /* not 0: the mutexes are made */
     uint64_t high;            /* entries [0, high) have been in use at some time */
     union standin_mutex lock; /* guards who owns which entry */
-    unsigned char pad[4096 - 8 - 8 - 2 * 8 - 32 - 2 * 8 - 64];
+    uint64_t limited;         /* cgroups with limits: entries of `group` that are not empty */
+    unsigned char pad[4096 - 8 - 8 - 2 * 8 - 32 - 3 * 8 - 64];
     struct standin_card card[STANDIN_CARDS];
     struct standin_process process[STANDIN_PROCESSES];
     struct standin_shared shared[STANDIN_SHARED]; /* guarded by the lock of the state */
+    struct standin_group group[STANDIN_GROUPS];   /* the same */
 };
 
 _Static_assert(sizeof(struct standin_card) == 2048, "card");
@@ -133,8 +153,9 @@ _Static_assert(sizeof(struct standin_use) == 320, "use");
 _Static_assert(sizeof(struct standin_process) == 128 + 320 * STANDIN_CARDS, "process");
 _Static_assert(sizeof(struct standin_state) == 4096 + 2048 * STANDIN_CARDS +
                                                    sizeof(struct standin_process) * STANDIN_PROCESSES +
-                                                   192 * STANDIN_SHARED,
+                                                   192 * STANDIN_SHARED + 2048 * STANDIN_GROUPS,
                "state");
+_Static_assert(sizeof(struct standin_group) == 2048, "group");
 
 /* Map the file that COTENANT_STANDIN names, once a process; NULL if there is none that can be used. */
 struct standin_state *standin_map(void);
@@ -149,8 +170,9 @@ uint64_t standin_shown(const struct standin_state *state);
 /* Take an entry for this process. Returns its index, -1 if there is no place. */
 int standin_attach(struct standin_state *state);
 
-/* Add to or take from what process `entry` holds on `card`; 0 if the card has not so much.
- * Dead processes are reaped before an answer of 0. */
+/* Add to or take from what process `entry` holds on `card`; 0 if the card has not so much. A process that
+ * would pass the hard limit of a cgroup it is in does not come back: it is killed. Dead processes are reaped
+ * before either. */
 int standin_charge(struct standin_state *state, int card, int entry, uint64_t bytes, uint64_t context);
 void standin_uncharge(struct standin_state *state, int card, int entry, uint64_t bytes, uint64_t context);
 
@@ -178,6 +200,17 @@ void standin_leave(struct standin_state *state, int shared, int entry);
 int standin_heir(int fd, const struct standin_shared *shared, int gone);
 /* With the state's lock held: hands on what a process had in common with others. */
 void standin_leave_all(struct standin_state *state, int fd, int entry);
+
+/* Limits by cgroup: groups.c. Note of which limited cgroups this process, or those with these pids, are. */
+void standin_join_groups(struct standin_state *state, int entry);
+/* With the state's lock held: whose cgroup is gone is empty again. */
+void standin_forget_group(struct standin_state *state, int group);
+/* With the card's lock held: whether `more` bytes of this process pass the hard limit of one of its cgroups.
+ */
+int standin_passes_limit(const struct standin_state *state, int card, int entry, uint64_t more);
+static inline int standin_in_group(const struct standin_process *process, int group) {
+    return process->groups[group / 64] >> group % 64 & 1;
+}
 
 /* state.c, for shared.c */
 int standin_open(void);

@@ -163,13 +163,18 @@ def test_an_aliyun_container_on_several_cards() -> None:
 def test_native_pods_get_uuids_and_compute() -> None:
     asked = read({"cotenant.dev/gpu-memory": "4Gi", "cotenant.dev/gpu-compute": "30"})
     annotations, env = found([slot(asked)], [[Share("GPU-0", 4 * GI, 30)]], [gpu(0, 80 * GI)])
-    assert env["main"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-0", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30"}
+    assert env["main"] == {
+        "NVIDIA_VISIBLE_DEVICES": "GPU-0",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=4096M",
+    }
     assert annotations["devices.cotenant.dev/main"] == "GPU-0"
     assert annotations["compute.cotenant.dev/main"] == "30"
     assert set(annotations) == {
         "cotenant.dev/grant",
         "devices.cotenant.dev/main",
         "compute.cotenant.dev/main",
+        "mps-memory.cotenant.dev/main",
     }
 
 

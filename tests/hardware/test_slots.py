@@ -8,6 +8,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_layout_is_that_of_the_header(tmp_path):
             "owner": 16,
             "mode": 80,
             "granule": 88,
+            "made": slots._MADE,
             "card": slots._LIMITS_HEAD,
         },
         "cot_card_limit": {"bytes": slots._LIMIT_BYTES, "context_bytes": slots._LIMIT_BYTES + 8},
@@ -150,6 +152,81 @@ def test_usage_counts_the_living_only(slot):
     assert usage.used(0) == 10
     assert usage.last_active == 9, "what a dead process did last still counts as activity"
     os.close(one)
+
+
+def test_a_slot_knows_when_it_was_made(slot, tmp_path):
+    now = time.monotonic_ns()
+    assert now - 60 * 10**9 < slots.made_at(slot) <= now
+    slots.set_limits(slot, {"GPU-a": GIB})
+    assert slots.made_at(slot) <= now, "a new size is no new slot"
+    with pytest.raises(slots.SlotUnusable):
+        slots.made_at(tmp_path / "none")
+
+
+def test_a_slot_of_an_older_version_does_not_say_when_it_was_made(slot):
+    (slot / "limits").write_bytes(slots.encode(slots.read_limits(slot)))
+    assert slots.made_at(slot) == 0
+
+
+def test_a_time_in_the_future_is_read_as_the_present(slot):
+    """Processes write their times themselves."""
+    held = take_entry(slot, 0, 100, (1, 1), last_launch=2**64 - 1)
+    usage, activity = slots.read_usage(slot), slots.read_activity(slot)
+    assert time.monotonic_ns() - usage.last_active < 60 * 10**9
+    assert usage.last_active <= activity.last == activity.last_launch <= time.monotonic_ns()
+    os.close(held)
+
+
+def test_allocations_are_activity_and_no_launch(slot):
+    fd = os.open(slot / "usage", os.O_RDWR)
+    os.pwrite(fd, struct.pack("<QQ", 0, 5), slots._CLOSED + 32)
+    os.close(fd)
+    assert slots.read_activity(slot) == (5, 0)
+    assert slots.read_usage(slot).last_active == 5
+
+
+def test_activity_is_that_of_the_whole_usage(slot):
+    """What ended processes did counts, and launches in a burst that nobody noted are noted once."""
+    take = [take_entry(slot, index, 100 + index, (1, 1), last_launch=10 + index) for index in range(3)]
+    os.close(take.pop())
+    assert slots.read_activity(slot) == (12, 12)
+    os.pwrite(take[0], struct.pack("<Q", 1), 4096 + 512 + slots._UNNOTED)
+    before = time.monotonic_ns()
+    noted = slots.read_activity(slot).last_launch
+    assert noted >= before
+    assert slots.read_activity(slot).last_launch == slots.read_usage(slot).last_active == noted
+    for fd in take:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("size", [0, 7, 4095])
+def test_activity_of_a_damaged_slot_is_told(slot, size):
+    os.truncate(slot / "usage", size)
+    with pytest.raises(slots.SlotUnusable, match="version 1"):
+        slots.read_activity(slot)
+
+
+def test_entries_that_are_not_there_are_not_read(slot):
+    with open(slot / "usage", "r+b") as file:
+        file.seek(88)
+        file.write(b"\xff" * 8)
+        file.truncate(4096 + 700)
+    assert slots.read_activity(slot) == (0, 0)
+
+
+def test_a_kernel_that_the_driver_saw_counts_as_a_launch(slot, tmp_path):
+    held = take_entry(slot, 0, 100, (1, 1), last_launch=7)
+    slots.note_kernel(slot, 50)
+    slots.note_kernel(slot, 40)
+    assert slots.read_activity(slot).last_launch == 50, "time does not go back"
+    os.pwrite(held, struct.pack("<Q", 2**64 - 1), slots._CLOSED + 32)
+    slots.note_kernel(slot, 60)
+    assert slots.read_activity(slot).last_launch == 60, "a time that cannot be is replaced"
+    os.ftruncate(held, 10)
+    slots.note_kernel(slot, 70)
+    assert os.fstat(held).st_size == 10
+    os.close(held)
+    slots.note_kernel(tmp_path / "none", 80)
 
 
 def note_import(fd, index, place, maker, size):

@@ -13,7 +13,7 @@ from pathlib import Path
 import needs
 import pytest
 
-from cotenant.hardware.standin.driver import StandIn, create, environment, parse_spec
+from cotenant.hardware.standin.driver import StandIn, create, environment, parse_description
 
 MIB = 2**20
 GIB = 2**30
@@ -48,7 +48,8 @@ class Machine:
 
     def __init__(self, folder: Path, spec: str, context_bytes: int, launch_seconds: float) -> None:
         self.path = folder / "cards"
-        create(self.path, parse_spec(spec), context_bytes, launch_seconds)
+        described = parse_description(spec)
+        create(self.path, described.cards, context_bytes, launch_seconds, described.driver)
         self.cards = StandIn(self.path)
         self.uuids = [card.uuid for card in self.cards.cards()]
         self.programs: list[subprocess.Popen[str]] = []

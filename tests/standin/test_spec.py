@@ -108,23 +108,18 @@ def test_another_file_is_refused(tmp_path):
 def test_python_and_c_agree_about_the_file(library):
     layout = ctypes.CDLL(str(library())).standin_layout
     layout.restype = ctypes.c_uint64
-    state, card, process, use, shared = (
-        getattr(standin_layout, name) for name in ("State", "Card", "Process", "Use", "Shared")
-    )
+    kinds = ("State", "Card", "Process", "Use", "Shared", "Group", "Limit")
+    structs = {name.lower(): getattr(standin_layout, name) for name in kinds}
     expected = {
-        "state.size": ctypes.sizeof(state),
-        "card.size": ctypes.sizeof(card),
-        "process.size": ctypes.sizeof(process),
-        "use.size": ctypes.sizeof(use),
-        "shared.size": ctypes.sizeof(shared),
+        **{f"{name}.size": ctypes.sizeof(struct) for name, struct in structs.items()},
         "cards": standin_layout.CARDS,
         "processes": standin_layout.PROCESSES,
         "xids": standin_layout.XIDS,
+        "groups": standin_layout.GROUPS,
         "abi": standin_layout.ABI,
         "lock.control": standin_layout.LOCK_CONTROL,
         "lock.process": standin_layout.LOCK_PROCESS,
     }
-    structs = {"state": state, "card": card, "process": process, "use": use, "shared": shared}
     for name, struct in structs.items():
         for field, *_ in struct._fields_:
             if field not in {"pad", "spare"} and (name, field) != ("state", "size"):

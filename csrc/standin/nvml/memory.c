@@ -107,8 +107,7 @@ static int may_be_in(const char *pid, uint64_t namespace) {
     return stat(path, &found) || (uint64_t)found.st_ino == namespace;
 }
 
-/* A process as the reader's namespace calls it; 0 if it is not to be seen from there. */
-static unsigned pid_here(const struct standin_process *process) {
+unsigned nvml_pid(const struct standin_process *process) {
     struct stat here;
     unsigned found = 0;
     if (stat("/proc/self/ns/pid", &here) || here.st_ino == process->namespace)
@@ -133,7 +132,7 @@ static int processes(nvmlDevice_t device, struct nvml_process **out, int **entri
     *entries = malloc(STANDIN_PROCESSES * sizeof **entries);
     int count = 0, found = all && *out && *entries ? seats(device, all, &used) : 0;
     for (int i = 0; i < found; i++) {
-        unsigned pid = pid_here(&state->process[all[i].holder.entry]);
+        unsigned pid = nvml_pid(&state->process[all[i].holder.entry]);
         const struct standin_card *card = &state->card[all[i].card];
         if (!pid)
             continue;

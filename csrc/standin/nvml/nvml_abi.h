@@ -15,10 +15,12 @@ enum {
     NVML_ERROR_UNINITIALIZED = 1,
     NVML_ERROR_INVALID_ARGUMENT = 2,
     NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
     NVML_ERROR_TIMEOUT = 10,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_VERSION_MISMATCH = 25,
     NVML_ERROR_UNKNOWN = 999
@@ -84,6 +86,17 @@ struct nvml_attributes {
     unsigned long long memory_mib;
 };
 
+struct nvml_set_memory_limits {
+    const char *name_space; /* path of a cgroup's folder */
+    unsigned long long soft, hard;
+};
+struct nvml_get_memory_limits {
+    const char *name_space;
+    unsigned long long soft, hard, used;
+};
+
+#define LONGEST_PATH 4096
+
 #define API __attribute__((visibility("default"))) nvmlReturn_t
 
 /* init.c: the state, or NULL before nvmlInit; and the check that begins every question about a device. */
@@ -92,6 +105,8 @@ nvmlReturn_t nvml_device(nvmlDevice_t device);
 int nvml_index(nvmlDevice_t device);
 bool nvml_has_instances(nvmlDevice_t device);
 bool nvml_shown(nvmlDevice_t device);
+/* memory.c: a process as the reader's namespace calls it; 0 if it is not to be seen from there. */
+unsigned nvml_pid(const struct standin_process *process);
 
 #define DEVICE(device)                                                                                       \
     do {                                                                                                     \

@@ -9,6 +9,7 @@ from cotenant.core.grant import Share
 from cotenant.core.units import LARGEST
 from cotenant.dialects import names
 from cotenant.dialects.dialect import ContainerDemand, Env, GrantedGpu, HeldSlot, SlotDemand
+from cotenant.dialects.mps import client_limits
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
 from cotenant.dialects.registry import Dialects
 
@@ -22,7 +23,11 @@ def environment(slot: SlotDemand, member: ContainerDemand, dialects: Dialects) -
     own = dialects.by_name[member.dialect].environment(member)
     if slot.demand.compute is None:
         return own
-    return (*own, Env(names.ACTIVE_THREADS, annotation=names.compute(member.container)))
+    return (
+        *own,
+        Env(names.ACTIVE_THREADS, annotation=names.compute(member.container)),
+        Env(names.MPS_MEMORY_LIMIT, annotation=names.mps_memory(member.container)),
+    )
 
 
 def bind_annotations(
@@ -41,6 +46,8 @@ def bind_annotations(
             annotations |= dialects.by_name[member.dialect].of_container(member, one.cards)
             if one.slot.demand.compute is not None:
                 annotations[names.compute(member.container)] = str(one.slot.demand.compute)
+                sizes = [card.share.memory for card in one.cards]
+                annotations[names.mps_memory(member.container)] = client_limits(sizes)
     for dialect in dialects.on:
         speaking = [one for one in held if any(member.dialect == dialect.name for member in one.slot.members)]
         if speaking:

@@ -141,7 +141,7 @@ def _read(text: str, uid: str) -> PodGrant:
     return result
 
 
-_cached = lru_cache(maxsize=256)(_read)
+_cached = lru_cache(maxsize=2048)(_read)
 """What was just written is soon read again."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cotenant.core.demand import PLACEMENTS, SLOT_CARDS, Demand
 from cotenant.core.errors import BadInput
+from cotenant.core.eviction import EVICTIONS
 from cotenant.core.gpu import LONGEST_MODEL
 from cotenant.core.mode import Mode, parse_mode
 from cotenant.core.units import LARGEST, Memory
@@ -34,6 +35,8 @@ class Wishes:
     placement: str = PLACEMENTS[0]
     mode: Mode | None = None
     """None: the namespace decides."""
+    eviction: str | None = None
+    """Whether it is evicted if it holds more than its limit; None: the namespace decides."""
 
     def memory(self, container: str, resource: str, size: int) -> Demand:
         """Makes a demand for this many bytes in total."""
@@ -76,6 +79,7 @@ def read_wishes(annotations: Mapping[str, str]) -> Wishes:
         uuids=_list(annotations, names.GPU_UUID, "GPU-5a3f0e1c-..."),
         placement=_choice(annotations, names.PLACEMENT, PLACEMENTS) or PLACEMENTS[0],
         mode=read_mode(annotations, "annotation"),
+        eviction=_choice(annotations, names.EVICT_OVER_LIMIT, EVICTIONS),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import pynvml
 
@@ -18,8 +19,9 @@ def by_gpu(uuids: Iterable[str]) -> dict[str, dict[int, int]]:
 
 
 def by_process(uuid: str) -> dict[int, int] | None:
-    """Percent by pid, of processes that do something; None where the driver does not report it. Read the GPUs
-    first: that starts NVML.
+    """Percent of the time in which a kernel ran, by pid, of processes that do something: at least 1 for one
+    that only copies, encodes or decodes. None where the driver does not report it. Read the GPUs first: that
+    starts NVML.
     """
     since = int((time.time() - WINDOW) * 1e6)
     try:
@@ -30,4 +32,9 @@ def by_process(uuid: str) -> dict[int, int] | None:
     except pynvml.NVMLError:
         return None
     newest = sorted(samples, key=lambda sample: sample.timeStamp)
-    return {int(sample.pid): int(sample.smUtil) for sample in newest}
+    return {int(sample.pid): _percent(sample) for sample in newest}
+
+
+def _percent(sample: Any) -> int:
+    others = sample.memUtil or sample.encUtil or sample.decUtil
+    return max(int(sample.smUtil), 1 if others else 0)

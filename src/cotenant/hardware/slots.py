@@ -34,12 +34,16 @@ _CARD = struct.Struct("<80sQQ32x")
 _LIMITS_HEAD = 256
 _LIMITS_SIZE = _LIMITS_HEAD + _CARD.size * CARDS
 _LIMIT_BYTES = 80
+_MADE = 96
 _USAGE_HEAD = 4096
 IMPORTS = 8
 _PROCESS = struct.Struct(f"<6Q80x{CARDS}Q{CARDS}Q{2 * IMPORTS}Q")
+_TIMES = struct.Struct(f"<8xQQ16xQ{_PROCESS.size - 48}x")
 _IMPORT_CHARGED = 1 << 31
 _LAST_LAUNCH, _UNNOTED = 8, 40
 _USAGE_SIZE = _USAGE_HEAD + _PROCESS.size * PROCESSES
+_USAGE_START = _USAGE_HEAD + _PROCESS.size * 8
+_ABI_WORD = struct.pack("<I", ABI)
 _CLOSED = 80
 TOTALS = ("closed", "high", "denied", "over", "last_launch", "last_alloc")
 _TOTALS = struct.Struct(f"<{len(TOTALS)}Q")
@@ -93,6 +97,14 @@ class Limits(NamedTuple):
     granule: int = GRANULE
 
 
+class Activity(NamedTuple):
+    """Times in CLOCK_MONOTONIC nanoseconds, 0 if there was none. As in `Usage`, none is in the future."""
+
+    last: int
+    """Of the last kernel launch, allocation or release of memory."""
+    last_launch: int
+
+
 class ProcessUsage(NamedTuple):
     """One live process. `pid` is its own view: in a container it differs from the host's."""
 
@@ -101,7 +113,9 @@ class ProcessUsage(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """Bytes per card in the order of `limits`, times in CLOCK_MONOTONIC nanoseconds."""
+    """Bytes per card in the order of `limits`, times in CLOCK_MONOTONIC nanoseconds, 0 if there was none.
+    Processes write them: a time in the future is read as the present.
+    """
 
     processes: tuple[ProcessUsage, ...]
     peak: tuple[int, ...]
@@ -151,7 +165,8 @@ def decode(data: bytes) -> Limits:
 
 def create(folder: Path, limits: Limits, permissions: Permissions = PRIVATE) -> None:
     """Creates the slot's files. `limits` comes last: without it the shim refuses all memory."""
-    data = encode(limits)
+    data = bytearray(encode(limits))
+    struct.pack_into("<Q", data, _MADE, _now())
     folder.mkdir(parents=True)
     folder.chmod(permissions.folder)
     head = struct.pack("<8sII64s", b"COTUSAGE", ABI, PROCESSES, limits.owner.encode())
@@ -161,45 +176,102 @@ def create(folder: Path, limits: Limits, permissions: Permissions = PRIVATE) -> 
 
 def read_limits(folder: Path) -> Limits:
     try:
-        return decode((folder / "limits").read_bytes())
+        with open(f"{folder}/limits", "rb", buffering=0) as file:
+            return decode(file.read())
     except OSError as error:
         raise SlotUnusable(f"{folder / 'limits'} cannot be read: {error.strerror}") from None
+
+
+def made_at(folder: Path) -> int:
+    """Reads when the slot was created, in CLOCK_MONOTONIC nanoseconds; 0 if an older version created it."""
+    try:
+        with open(folder / "limits", "rb") as file:
+            word = os.pread(file.fileno(), 8, _MADE)
+    except OSError as error:
+        raise SlotUnusable(f"{folder / 'limits'} cannot be read: {error.strerror}") from None
+    return min(int.from_bytes(word, "little"), _now())
+
+
+def read_activity(folder: Path, opened: int | None = None) -> Activity:
+    """Reads when the slot's processes last used a GPU. It is read often, so it looks at no lock: whoever
+    writes `usage` may hold so many that each look would take seconds. `opened`: a descriptor of its `usage`.
+    """
+    path = f"{folder}/usage"
+    fd = open_usage(folder) if opened is None else opened
+    try:
+        start = _start_of(fd, path)
+        _closed, high, _denied, _over, launch, alloc = _TOTALS.unpack_from(start, _CLOSED)
+        for index, (launched, allocated, unnoted) in enumerate(_TIMES.iter_unpack(_entries(fd, start, high))):
+            launch, alloc = max(launch, launched), max(alloc, allocated)
+            if unnoted:
+                launch = max(launch, _note_launches(path, index))
+    finally:
+        if opened is None:
+            os.close(fd)
+    now = _now()
+    return Activity(min(max(launch, alloc), now), min(launch, now))
 
 
 def read_usage(folder: Path) -> Usage:
     """Reads the live processes and what they hold. An entry without a lock belongs to a process that has
     ended; it is left out.
     """
-    path = folder / "usage"
+    path = f"{folder}/usage"
+    fd = open_usage(folder)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise SlotUnusable(f"{path} cannot be read: {error.strerror}") from None
-    try:
-        head = os.pread(fd, _USAGE_HEAD, 0)
-        if len(head) < _USAGE_HEAD or head[:8] != b"COTUSAGE" or struct.unpack_from("<I", head, 8)[0] != ABI:
-            raise SlotUnusable(f"{path} is not of version {ABI}")
-        _closed, high, denied, over, launch, alloc = _TOTALS.unpack_from(head, _CLOSED)
-        entries = os.pread(fd, _PROCESS.size * min(high, PROCESSES), _USAGE_HEAD)
-        entries = entries[: len(entries) // _PROCESS.size * _PROCESS.size]  # its writer may have shortened it
+        start = _start_of(fd, path)
+        _closed, high, denied, over, launch, alloc = _TOTALS.unpack_from(start, _CLOSED)
+        entries = _entries(fd, start, high)
         processes: dict[int, ProcessUsage] = {}
         imports: dict[int, tuple[int, ...]] = {}
-        active = max(launch, alloc)
-        for index, (pid, launch, alloc, _denied, _over, unnoted, *held) in enumerate(
+        for index, (pid, launched, allocated, _denied, _over, unnoted, *held) in enumerate(
             _PROCESS.iter_unpack(entries)
         ):
-            active = max(active, launch, alloc)
+            launch, alloc = max(launch, launched), max(alloc, allocated)
             if pid and _locked(fd, _LOCK_PROCESS + index, 1):
                 processes[index] = ProcessUsage(pid, _bounded(held[:CARDS]))
-                imports[index] = tuple(held[2 * CARDS :])
+                if any(words := held[2 * CARDS :]):
+                    imports[index] = tuple(words)
                 if unnoted:
-                    active = max(active, _note_launches(path, index))
+                    launch = max(launch, _note_launches(path, index))
         _add_inherited(processes, imports)
         return Usage(
-            tuple(processes.values()), _bounded(_PEAK.unpack_from(head, _PEAK_AT)), denied, over, active
+            tuple(processes.values()),
+            _bounded(_PEAK.unpack_from(start, _PEAK_AT)),
+            denied,
+            over,
+            min(max(launch, alloc), _now()),
         )
     finally:
         os.close(fd)
+
+
+def open_usage(folder: Path) -> int:
+    """Returns a descriptor of `usage`, for reading."""
+    path = f"{folder}/usage"
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise SlotUnusable(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _start_of(fd: int, path: str) -> bytes:
+    """Reads the head of `usage` and some entries, in one call: most slots have few processes, and a node
+    reads hundreds of slots every two seconds.
+    """
+    start = os.pread(fd, _USAGE_START, 0)
+    if len(start) < _USAGE_HEAD or start[:8] != b"COTUSAGE" or start[8:12] != _ABI_WORD:
+        raise SlotUnusable(f"{path} is not of version {ABI}")
+    return start
+
+
+def _entries(fd: int, start: bytes, high: int) -> bytes:
+    """Returns the entries that have been in use, whole ones only: a writer may have shortened the file."""
+    size = _PROCESS.size * min(high, PROCESSES)
+    entries = start[_USAGE_HEAD : _USAGE_HEAD + size]
+    if size > _USAGE_START - _USAGE_HEAD:
+        entries = os.pread(fd, size, _USAGE_HEAD)
+    return entries[: len(entries) // _PROCESS.size * _PROCESS.size]
 
 
 def _add_inherited(processes: dict[int, ProcessUsage], imports: Mapping[int, tuple[int, ...]]) -> None:
@@ -222,11 +294,11 @@ def _add_inherited(processes: dict[int, ProcessUsage], imports: Mapping[int, tup
                 processes[index] = processes[index]._replace(used=_bounded(used))
 
 
-def _note_launches(path: Path, index: int) -> int:
+def _note_launches(path: str, index: int) -> int:
     """In a burst of kernel launches the shim does not note each time; the reader notes the present for
     them.
     """
-    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    now = _now()
     with contextlib.suppress(OSError):  # a reader without write permission finds the same at its next read
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
@@ -236,6 +308,21 @@ def _note_launches(path: Path, index: int) -> int:
         finally:
             os.close(fd)
     return now
+
+
+def note_kernel(folder: Path, at: int) -> None:
+    """Records that a kernel ran at this time, in CLOCK_MONOTONIC nanoseconds, as if it had been launched
+    then: the shim sees when a kernel is launched, and only the driver how long it runs.
+    """
+    where = _CLOSED + 8 * TOTALS.index("last_launch")
+    with contextlib.suppress(OSError):  # removed meanwhile
+        fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            before = os.pread(fd, 8, where)
+            if len(before) == 8 and not at <= int.from_bytes(before, "little") <= _now():
+                os.pwrite(fd, struct.pack("<Q", at), where)
+        finally:
+            os.close(fd)
 
 
 def hold(folder: Path) -> int:
@@ -292,16 +379,19 @@ def cut(folder: Path) -> int:
     """Cuts `usage` to its own size, and returns the bytes beyond it; 0 if it has none. The processes of a
     slot write that file, so they can make it larger, or take memory beyond its end (FALLOC_FL_KEEP_SIZE).
     """
+    path = f"{folder}/usage"
     try:
-        fd = os.open(folder / "usage", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        if _extent(os.lstat(path)) <= _USAGE_SIZE:
+            return 0  # as nearly always
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return 0  # there is no such file
     try:
-        before = _extent(fd)
+        before = _extent(os.fstat(fd))
         if before <= _USAGE_SIZE:
             return 0
         os.ftruncate(fd, min(os.fstat(fd).st_size, _USAGE_SIZE))
-        return max(0, before - max(_USAGE_SIZE, _extent(fd)))
+        return max(0, before - max(_USAGE_SIZE, _extent(os.fstat(fd))))
     finally:
         os.close(fd)
 
@@ -317,6 +407,7 @@ def set_limits(folder: Path, sizes: Mapping[str, int]) -> None:
                     words[(_LIMITS_HEAD + index * _CARD.size + _LIMIT_BYTES) // 8] = sizes[card.uuid]
         finally:
             words.release()
+        os.utime(file.fileno())  # a store through a mapping of tmpfs leaves the file's time as it was
 
 
 def names(root: Path) -> list[str]:
@@ -345,7 +436,7 @@ def _locked(fd: int, start: int, length: int) -> bool:
     return kind != fcntl.F_UNLCK
 
 
-def _write(path: Path, head: bytes, size: int, permissions: int) -> None:
+def _write(path: Path, head: bytes | bytearray, size: int, permissions: int) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, permissions)
     try:
         os.fchmod(fd, permissions)  # independent of the umask
@@ -355,13 +446,19 @@ def _write(path: Path, head: bytes, size: int, permissions: int) -> None:
         os.close(fd)
 
 
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
 def _bounded(sizes: Iterable[int]) -> tuple[int, ...]:
-    return tuple(min(size, _MOST_BYTES) for size in sizes)
+    all_of_them = tuple(sizes)
+    if max(all_of_them) <= _MOST_BYTES:
+        return all_of_them
+    return tuple(min(size, _MOST_BYTES) for size in all_of_them)
 
 
-def _extent(fd: int) -> int:
+def _extent(found: os.stat_result) -> int:
     """Bytes of a file: its length, or what it takes of its filesystem if that is more."""
-    found = os.fstat(fd)
     return max(found.st_size, found.st_blocks * _BLOCK)
 
 

@@ -82,7 +82,7 @@ def test_it_does_not_hold_for_a_process_that_the_driver_reports_and_that_has_no_
     entry = take_entry(slot, 0, 100, (1,))
     assert shim.confirm(slot, [100]).state == "holds"
     found = shim.confirm(slot, [100, 101])
-    assert found == ("fails", "processes that use a GPU without the shim: 101", {101})
+    assert found == ("fails", "processes that use a GPU without the shim: 101", {101}, "watch", {101})
     os.close(entry)
     assert shim.confirm(slot, [100]).free == {100}, "an entry whose lock is gone is no entry"
 

@@ -31,6 +31,10 @@ class Confirmation(NamedTuple):
     """What was seen, in words for a person."""
     free: frozenset[int] = frozenset()
     """Those of the processes that were seen that are not held to the limit."""
+    by: str = ""
+    """The enforcer that really holds it, which may be a weaker one; empty while it is unknown."""
+    unrecorded: frozenset[int] = frozenset()
+    """Those of the processes that were seen that the shim does not know: what they do is not recorded."""
 
 
 class Mount(NamedTuple):

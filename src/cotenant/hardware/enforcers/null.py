@@ -30,7 +30,8 @@ class Null:
         slots.create(slot, limits, permissions)
 
     def confirm(self, slot: Path, seen: Collection[int] = ()) -> Confirmation:  # noqa: ARG002
-        return Confirmation("fails", "nothing enforces limits here", frozenset(seen))
+        pids = frozenset(seen)
+        return Confirmation("fails", "nothing enforces limits here", pids, self.name, pids)
 
     def change(self, slot: Path, sizes: Mapping[str, int]) -> None:
         slots.set_limits(slot, sizes)

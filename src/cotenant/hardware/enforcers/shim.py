@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # `cotenant run` starts without them
 
 _MOST_NAMED = 8
 """Processes that a message names."""
+WATCH = "watch"
+"""The enforcer that is left where the shim does not hold a process."""
 LIBRARY = "libcotenant.so"
 SLOT_VARIABLE = "COTENANT_SLOT"
 """Names the slot's folder to the shim; without it the shim looks at SLOT_IN_CONTAINER."""
@@ -100,14 +102,16 @@ class Shim:
             slots.read_limits(slot)
             entries = {process.pid for process in slots.read_usage(slot).processes}
         except SlotUnusable as error:
-            return Confirmation("fails", str(error), frozenset(seen))
+            pids = frozenset(seen)
+            return Confirmation("fails", str(error), pids, WATCH, pids)
         free = frozenset(seen) - entries
         if free:
-            pids = ", ".join(map(str, sorted(free)[:_MOST_NAMED]))
-            return Confirmation("fails", f"processes that use a GPU without the shim: {pids}", free)
+            named = ", ".join(map(str, sorted(free)[:_MOST_NAMED]))
+            reason = f"processes that use a GPU without the shim: {named}"
+            return Confirmation("fails", reason, free, WATCH, free)
         count = len(entries)
         if count:
-            return Confirmation("holds", f"processes that use a GPU with the shim: {count}")
+            return Confirmation("holds", f"processes that use a GPU with the shim: {count}", by=self.name)
         if slots.is_held(slot):
             return Confirmation("unknown", "the command runs, and no process of it has used a GPU yet")
         return Confirmation("unknown", "no process uses the slot")

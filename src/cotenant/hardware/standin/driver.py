@@ -24,23 +24,24 @@ from cotenant.hardware import libraries
 from cotenant.hardware.host_memory import read_host_memory
 from cotenant.hardware.standin import layout
 from cotenant.hardware.standin.models import MIB, Model
-from cotenant.hardware.standin.spec import CardSpec, parse_spec
+from cotenant.hardware.standin.spec import DRIVER_VERSION, CardSpec, parse_description, parse_spec
 
 __all__ = [
     "CardSpec",
+    "MemoryLimit",
     "StandIn",
     "StandInCard",
     "StandInProcess",
     "context_bytes",
     "create",
     "environment",
+    "parse_description",
     "parse_spec",
 ]
 
 CONTEXT_BYTES = 256 * MIB
 LAUNCH_SECONDS = 20e-6
 CUDA_VERSION = 13000
-DRIVER_VERSION = "580.95.05"
 VARIABLE = "COTENANT_STANDIN"
 """Names the shared file to the stand-in's libraries."""
 RUNTIME = "COTENANT_STANDIN_RUNTIME"
@@ -82,17 +83,29 @@ class StandInProcess:
     """The part of these that contexts take."""
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """What nvmlDeviceSetMemoryLimits_v1 has set."""
+
+    path: str
+    """The cgroup's folder, as whoever set it calls it."""
+    uuid: str
+    soft: int
+    hard: int
+
+
 def create(
     path: Path,
     specs: tuple[CardSpec, ...],
     context_bytes: int = CONTEXT_BYTES,
     launch_seconds: float = LAUNCH_SECONDS,
+    driver: str = DRIVER_VERSION,
 ) -> None:
     """Creates the shared file. If it is there already, with these GPUs, it is left as it is.
 
     It appears atomically; of several processes that try at once, one succeeds.
     """
-    image = _image(specs, context_bytes, launch_seconds)
+    image = _image(specs, context_bytes, launch_seconds, driver)
     with contextlib.suppress(FileExistsError):
         _publish(path, image)
         return
@@ -108,7 +121,13 @@ def _identity(image: bytes) -> tuple[object, ...]:
     """Returns what stays the same while the GPUs are used."""
     state = layout.State.from_buffer_copy(image.ljust(_SIZE, b"\0"))
     cards = [state.card[i] for i in range(min(state.cards, layout.CARDS))]
-    return (state.magic, state.abi, *((card.uuid, card.name, card.total, card.parent) for card in cards))
+    drivers = (state.cuda_version, state.driver_version)
+    return (
+        state.magic,
+        state.abi,
+        *drivers,
+        *((card.uuid, card.name, card.total, card.parent) for card in cards),
+    )
 
 
 def _publish(path: Path, image: bytes) -> None:
@@ -124,14 +143,14 @@ def _publish(path: Path, image: bytes) -> None:
         fresh.unlink()
 
 
-def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: float) -> bytes:
+def _image(specs: tuple[CardSpec, ...], context_bytes: int, launch_seconds: float, driver: str) -> bytes:
     """Builds the beginning of the file, up to the processes."""
     state = layout.State()
     state.magic = layout.MAGIC
     state.abi = layout.ABI
     state.size = _SIZE
     state.cuda_version = CUDA_VERSION
-    state.driver_version = DRIVER_VERSION.encode()
+    state.driver_version = driver.encode()
     place = 0
     for ordinal, spec in enumerate(specs):
         model, whole = spec.model, place
@@ -225,6 +244,17 @@ class StandIn:
                 self._pid(entry), self._state.process[entry].name.decode(errors="replace"), used, context
             )
             for entry, (used, context) in sorted(found.items())
+        )
+
+    def limits(self) -> tuple[MemoryLimit, ...]:
+        """Lists the limits by cgroup, also of a cgroup that is gone, until NVML notices it."""
+        groups = (self._state.group[i] for i in range(layout.GROUPS) if self._state.limited)
+        return tuple(
+            MemoryLimit(group.path.decode(), self._uuid(i), group.limit[i].soft, group.limit[i].hard)
+            for group in groups
+            if group.inode
+            for i in range(self._state.cards)
+            if group.limit[i].soft or group.limit[i].hard != layout.NO_LIMIT
         )
 
     def fail(self, uuid: str) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 import ctypes
 
 MAGIC = b"COTSTAND"
-ABI = 2
+ABI = 3
 CARDS = 64
 PROCESSES = 1024
 XIDS = 16
 SHARED = 256
+GROUPS = 512
+NO_LIMIT = 2**64 - 1
 LOCK_CONTROL = (1 << 40) + 1
 LOCK_PROCESS = 1 << 41
 
@@ -81,7 +83,7 @@ class Process(ctypes.Structure):
         ("started", _u64),
         ("generation", _u64),
         ("name", ctypes.c_char * 32),
-        ("spare", _u64 * 8),
+        ("groups", _u64 * (GROUPS // 64)),
         ("use", Use * CARDS),
     ]
 
@@ -97,6 +99,20 @@ class Shared(ctypes.Structure):
     ]
 
 
+class Limit(ctypes.Structure):
+    _fields_ = [("soft", _u64), ("hard", _u64)]
+
+
+class Group(ctypes.Structure):
+    _fields_ = [
+        ("inode", _u64),
+        ("device", _u64),
+        ("spare", _u64 * 6),
+        ("path", ctypes.c_char * 960),
+        ("limit", Limit * CARDS),
+    ]
+
+
 class State(ctypes.Structure):
     _fields_ = [
         ("magic", ctypes.c_char * 8),
@@ -108,8 +124,10 @@ class State(ctypes.Structure):
         ("mutexes", _u64),
         ("high", _u64),
         ("lock", ctypes.c_ubyte * 64),
-        ("pad", ctypes.c_ubyte * 3952),
+        ("limited", _u64),
+        ("pad", ctypes.c_ubyte * 3944),
         ("card", Card * CARDS),
         ("process", Process * PROCESSES),
         ("shared", Shared * SHARED),
+        ("group", Group * GROUPS),
     ]

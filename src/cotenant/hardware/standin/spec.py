@@ -1,9 +1,12 @@
-"""Parses the description of simulated GPUs: `2xA100-80GB,1xT4`, `4x16GiB`, `1xA100-80GB/3g.40gb+2g.20gb`."""
+"""Parses the description of simulated GPUs: `2xA100-80GB,1xT4`, `4x16GiB`, `1xA100-80GB/3g.40gb+2g.20gb`, and
+`2xT4@615.20`: the same with the version of the simulated driver.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cotenant.core.errors import BadInput
 from cotenant.core.units import format_bytes, parse_bytes
@@ -11,8 +14,11 @@ from cotenant.hardware.standin import layout
 from cotenant.hardware.standin.models import MIB, MODELS, Model, Profile, sized
 
 _FORMS = "2xA100-80GB,1xT4 or 4x16GiB, with MIG instances as 1xA100-80GB/3g.40gb+2g.20gb"
+DRIVER_VERSION = "580.95.05"
+"""Of the simulated driver, where the description names none."""
 _PART = re.compile(r"(?:([0-9]{1,4})[xX])?([^/]+)(?:/(.*))?")
 _SIZE = re.compile(r"[0-9]+(?:\.[0-9]+)?[KMGT]i?B?", re.IGNORECASE | re.ASCII)
+_DRIVER = re.compile(r"[0-9]{3,4}(\.[0-9]{1,4}){0,2}", re.ASCII)
 _SMALLEST = 64 * MIB
 _LARGEST = 2**46
 
@@ -26,7 +32,30 @@ class CardSpec:
     """MIG instances by the name of their profile; without any the GPU is used as a whole."""
 
 
+class Description(NamedTuple):
+    """GPUs and the driver that are simulated."""
+
+    cards: tuple[CardSpec, ...]
+    driver: str
+    """Its version; from 615 on it limits memory by cgroup."""
+
+
+def parse_description(text: str) -> Description:
+    cards, sign, driver = text.partition("@")
+    if sign and not _DRIVER.fullmatch(driver.strip()):
+        raise BadInput(
+            f"simulated GPUs: {driver[:40]!a} in {text[:200]!a} is not the version of a driver, write "
+            "2xT4@615.20"
+        )
+    return Description(_parse_cards(cards), driver.strip() or DRIVER_VERSION)
+
+
 def parse_spec(text: str) -> tuple[CardSpec, ...]:
+    """Returns the GPUs alone."""
+    return parse_description(text).cards
+
+
+def _parse_cards(text: str) -> tuple[CardSpec, ...]:
     cards = tuple(card for part in text.split(",") for card in _parse_part(part.strip(), text))
     places = sum(1 + len(card.instances) for card in cards)
     if places > layout.CARDS:

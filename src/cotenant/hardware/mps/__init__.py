@@ -1,0 +1,1 @@
+"""Runs NVIDIA's Multi-Process Service (MPS): its control daemon, and what is asked of it."""

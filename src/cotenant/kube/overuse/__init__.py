@@ -1,0 +1,1 @@
+"""Evicts pods that hold more GPU memory than their limit, where the policy says so."""
