@@ -5,16 +5,9 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cotenant.observe.exposition import (
-    Registry,
-    counter,
-    family,
-    gauge,
-    histogram,
-    text_of,
-    text_of_families,
-)
+from cotenant.observe.exposition import Registry, computed, counter, gauge, histogram, text_of
 from cotenant.observe.metrics import Metric
+from cotenant.observe.text_format import family, text_of_families
 
 BUILD = {"counter": counter, "gauge": gauge, "histogram": histogram}
 
@@ -61,6 +54,41 @@ def test_a_family_shows_its_samples_and_nothing_without_them():
         'cotenant_container_denied_allocations_total{container="main",namespace="web",pod="a"} 4.0',
         'cotenant_container_denied_allocations_total{container="main",namespace="web",pod="b"} 2.0',
     ]
+
+
+@pytest.mark.parametrize(
+    "hostile", ['a"b', "a\\b", "a\nb", "\\n", "{}", "100%s", "ü中", "", "}\n# EOF", "x" * 10_000]
+)
+def test_label_values_are_read_as_they_were_given(hostile: str):
+    text = text_of_families([family(Metric.AGENT_INFO, ((hostile, hostile), 1), (("n", "v"), 0))]).decode()
+    (read,) = text_string_to_metric_families(text)
+    assert [each.labels for each in read.samples] == [
+        {"node": hostile, "version": hostile},
+        {"node": "n", "version": "v"},
+    ]
+
+
+def test_what_cannot_be_encoded_is_replaced():
+    text = text_of_families([family(Metric.AGENT_INFO, (("\udcff", "v"), 1))])
+    assert b'node="?"' in text
+
+
+@pytest.mark.parametrize("value", [0, 1.5, -1, 2**60, 1e300, float("inf"), float("-inf")])
+def test_values_are_read_as_they_were_given(value: float):
+    (read,) = text_string_to_metric_families(text_of_families([family(Metric.LEADER, ((), value))]).decode())
+    assert read.samples[0].value == value
+    assert text_of_families([family(Metric.LEADER, ((), float("nan")))]).endswith(b" NaN\n")
+
+
+def test_series_that_are_computed_come_and_go():
+    registry, there = Registry(), [(("web", "a"), 4.0)]
+    computed(Metric.WAITING_SECONDS, registry, lambda: there)
+    shown = 'cotenant_scheduler_waiting_pod_seconds{namespace="web",pod="a"} 4.0\n'
+    assert text_of(registry).decode().endswith(shown)
+    there.clear()
+    assert "pod=" not in text_of(registry).decode()
+    with pytest.raises(TypeError, match="is a counter"):
+        computed(Metric.EVICTIONS, registry, list)
 
 
 def test_a_metric_cannot_be_built_as_another_type_or_with_other_labels():

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from cotenant.observe.exposition import CONTENT_TYPE
+from cotenant.observe.text_format import CONTENT_TYPE
 
 
 def endpoints(

@@ -8,13 +8,20 @@ _HEAD = """\
 # Metrics
 
 Every metric that Cotenant exports. This page is generated from `src/cotenant/observe/metrics.py` by
-`make docs`: change the table there, not this file. How to scrape them, and which questions they answer:
-[sizing.md](sizing.md#metrics).
+`make docs`: change the table there, not this file. How to scrape them:
+[monitoring.md](monitoring.md). Which questions they answer: [sizing.md](sizing.md#questions).
 """
+_NODE = """\
+## A node's GPUs and containers
+From its agent, port 8889; on one machine from `cotenant metrics`, where `namespace` is the user, `pod` the
+command's name and `container` always `job`. That command also has the length of the line and how long who
+waits in it, under the server's names."""
 _EXPORTERS: tuple[tuple[Exporter, str], ...] = (
-    ("agent", "## Agent, port 8889\nOf one node: its GPUs, the containers on them, and the agent itself."),
+    ("node", _NODE),
+    ("agent", "## Agent, port 8889\nOf the agent itself."),
     ("server", "## Server, port 8443\nOf one replica."),
 )
+_WITH_BOTH = frozenset({"agent", "server"})
 
 
 def reference() -> str:
@@ -23,8 +30,12 @@ def reference() -> str:
 
 
 def _section(exporter: Exporter, head: str) -> str:
-    rows = "".join(_row(each.value) for each in Metric if each.value.exporter in {exporter, "both"})
+    rows = "".join(_row(each.value) for each in Metric if _is_of(each.value, exporter))
     return f"{head}\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n{rows}"
+
+
+def _is_of(entry: Entry, exporter: Exporter) -> bool:
+    return entry.exporter == exporter or (entry.exporter == "both" and exporter in _WITH_BOTH)
 
 
 def _row(entry: Entry) -> str:

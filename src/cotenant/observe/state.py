@@ -42,6 +42,11 @@ class SlotState(msgspec.Struct, frozen=True):
     """Whether a process uses it."""
     unlimited: Annotated[tuple[Annotated[int, Meta(ge=0, le=2**31)], ...], Meta(max_length=MOST_PIDS)] = ()
     """Pids on the host of processes that use a GPU and are not held to the limit."""
+    enforcer_asked: Name = ""
+    enforcer: Name = ""
+    """What holds it; empty while that is unknown."""
+    over: Bytes = 0
+    """What its processes hold beyond the limit."""
 
     @property
     def holder(self) -> str:
@@ -72,6 +77,8 @@ class AgentState(msgspec.Struct, frozen=True):
     ) = None
     """`namespace/pod/container` by device, as the kubelet has them on record; None if it does not answer."""
     cards: Annotated[tuple[GpuState, ...], Meta(max_length=1024)] = ()
+    enforcer: Name = ""
+    """The strongest of memory that the node offers."""
 
 
 class Charge(msgspec.Struct, frozen=True):
@@ -110,6 +117,8 @@ class ServerState(msgspec.Struct, frozen=True):
     """The first in line first."""
     term: TermState | None = None
     """None where the server does not hold the lease."""
+    waits: Annotated[dict[Name, Reason], Meta(max_length=64)] = {}
+    """Parts of a server that leads that are not ready, each with its reason."""
 
 
 def encode(state: AgentState | ServerState) -> bytes:

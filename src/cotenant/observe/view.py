@@ -39,6 +39,14 @@ class ShareView:
     peak: int = 0
     utilization: int | None = None
     """Percent of the GPU's time, of a container; None where it is not known."""
+    idle_since: float | None = None
+    """Unix time since which a pod has used none of its GPUs; None if it works, or if that is not known."""
+    enforcer_asked: str = ""
+    """The enforcer that was to hold the pod, as its agent reported; empty if it has not."""
+    enforcer: str = ""
+    """The one that holds its weakest container; empty if that was not reported."""
+    limit_problem: str = ""
+    """What is wrong with its limit: `NotHeld` or `OverLimit`; empty if nothing is."""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
@@ -119,6 +127,17 @@ class NodeView:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadView:
+    """What a pod or a job belongs to: all replicas of one version need about the same memory."""
+
+    name: str
+    kind: str = ""
+    """Such as Deployment."""
+    version: str = ""
+    """Of the template that it was made from; empty where that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class GrantView:
     """A job or a pod that holds GPUs; on the node itself, a container of the pod with its slot."""
 
@@ -137,7 +156,13 @@ class GrantView:
     pid: int | None = None
     mode: str = ""
     enforcer: str = ""
-    """What is really in force: `watch` as soon as a process without the shim is seen on the GPU."""
+    """What is really in force: `watch` as soon as a process without the shim is seen on the GPU; empty until
+    something shows it.
+    """
+    enforcer_asked: str = ""
+    """The enforcer that was to hold it: the one that was chosen or set; empty where that is not known."""
+    over_bytes: int = 0
+    """What its processes hold beyond the limit on its GPUs, as the driver counts it; of a container."""
     compute: str | None = None
     """What enforces its share of compute; None if it requested no compute."""
     denied: int = 0
@@ -209,6 +234,10 @@ class View:
     """Of the whole line, where `line` lists a part of it: one namespace, or the first of very many."""
     left_out: int = 0
     """How many were asked for that `line` does not list, since they are too many."""
+    workloads: Mapping[str, WorkloadView] = field(default_factory=dict)
+    """By the id of a grant, as far as they are read."""
+    others: tuple[GrantView, ...] = ()
+    """Containers that use GPUs without a grant, as far as they are read: their shares have no memory."""
 
     @property
     def gpus(self) -> tuple[GpuView, ...]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.rightsizing import would_do
+from cotenant.core.rightsizing.rounding import round_up
 from cotenant.core.units import format_exact
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -38,3 +39,9 @@ def test_it_is_at_least_a_tenth_more_and_not_much_more_than_that(peak: int) -> N
 @given(st.integers(1, 1 << 41), st.integers(0, 1 << 41))
 def test_a_higher_peak_never_asks_for_less(peak: int, more: int) -> None:
     assert would_do(peak) <= would_do(peak + more)
+
+
+@given(st.floats(1, 1e15), st.sampled_from([8, 64]))
+def test_advice_is_rounded_up_by_less_than_its_fineness(need: float, fineness: int) -> None:
+    rounded = round_up(need, fineness)
+    assert need <= rounded <= need + max(1.0, need / fineness) + 1

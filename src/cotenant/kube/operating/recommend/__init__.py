@@ -1,0 +1,1 @@
+"""Finds what advice about GPU memory needs to know of a cluster: Prometheus, workloads, limits and GPUs."""

@@ -1,0 +1,90 @@
+"""What a cluster tells about its pods: whose they are, what they ask for, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kube.fakeapi import FakeApi
+from kube.operating import clusters
+
+from cotenant.advice.pod_names import PodWorkload
+from cotenant.core.rightsizing.cards import Asked
+from cotenant.kube.api.objects import Meta, OwnerReference, Pod
+from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.operating.recommend.cluster import owner_of, read_cluster
+
+GI = 2**30
+
+
+def owned(name: str, kind: str, owner: str, **labels: str) -> Pod:
+    references = (OwnerReference(kind=kind, name=owner, uid="u", controller=True),)
+    spelled = {key.replace("_", "-"): value for key, value in labels.items()}
+    return Pod(Meta(name=name, labels=spelled, owner_references=references))
+
+
+@pytest.mark.parametrize(
+    ("pod", "workload"),
+    [
+        (
+            owned("web-7d9f8c6b5d-x7k2p", "ReplicaSet", "web-7d9f8c6b5d", pod_template_hash="7d9f8c6b5d"),
+            PodWorkload("deployment", "web", "7d9f8c6b5d"),
+        ),
+        (owned("web-x7k2p", "ReplicaSet", "web"), PodWorkload("replicaset", "web")),
+        (
+            owned("llm-0", "StatefulSet", "llm", controller_revision_hash="llm-6c5d8"),
+            PodWorkload("statefulset", "llm", "6c5d8"),
+        ),
+        (owned("a-b", "Notebook", "mine"), PodWorkload("notebook", "mine")),
+        (Pod(Meta(name="web-7d9f8c6b5d-x7k2p")), PodWorkload("pod", "web-7d9f8c6b5d-x7k2p")),
+    ],
+)
+def test_the_owner_of_a_pod_and_the_version_of_its_template(pod: Pod, workload: PodWorkload) -> None:
+    assert owner_of(pod) == workload
+
+
+def body(name: str, limits: dict[str, str], **annotations: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {key.replace("_", "/"): value for key, value in annotations.items()},
+        },
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.mark.asyncio
+async def test_what_pods_ask_for_now_on_one_gpu_and_how_they_write_it() -> None:
+    api = FakeApi()
+    memory = "cotenant.dev/gpu-memory"
+    api.put(PODS, body("native", {memory: "8Gi"}), "team")
+    api.put(PODS, body("two", {memory: "8Gi"}, **{"gpu-count.cotenant.dev_main": "2"}), "team")
+    api.put(PODS, body("aliyun", {memory: "8Gi", "aliyun.com/gpu-mem": "8"}), "team")
+    api.put(PODS, body("volcano", {memory: "8Gi", "volcano.sh/gpu-memory": "8192"}), "team")
+    api.put(PODS, body("nvidia", {"nvidia.com/gpu": "1"}), "team")
+    api.put(PODS, body("none", {}), "team")
+    api.put(PODS, {**body("ended", {memory: "8Gi"}), "status": {"phase": "Succeeded"}}, "team")
+    found = await read_cluster(api)  # type: ignore[arg-type]
+    asked = {pod: size for (_, pod, _), size in found.asked.items()}
+    assert asked == {"native": 8 * GI, "two": 4 * GI, "aliyun": 8 * GI, "volcano": 8 * GI}
+    spelled = {pod: words for (_, pod, _), words in found.spellings.items()}
+    assert spelled == {
+        "aliyun": ("aliyun.com/gpu-mem", GI, ()),
+        "volcano": ("volcano.sh/gpu-memory", 2**20, ()),
+        "nvidia": (memory, 1, ("nvidia.com/gpu",)),
+    }
+    assert ("team", "ended") not in found.pods
+
+
+@pytest.mark.asyncio
+async def test_gpus_that_work_and_what_grants_hold() -> None:
+    import msgspec
+
+    api = FakeApi()
+    node = clusters.node("n1", [80 * GI, 80 * GI], problems={1: "lost"})
+    api.put(NODES, msgspec.to_builtins(node))
+    found = await read_cluster(api)  # type: ignore[arg-type]
+    assert [[gpu.memory for gpu in machine] for machine in found.machines] == [[80 * GI]]
+    assert found.held == {}
+    assert Asked(4 * GI) == Asked(4 * GI, 1)
