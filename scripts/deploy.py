@@ -1,6 +1,7 @@
-"""Writes the chart's version and the settings' part of its schema, and deploy/ for people without Helm.
+"""Writes the chart's version, the settings' part of its schema, the GpuScaler's definition, the dashboards,
+and deploy/.
 
-The chart is the source. `make deploy` runs this, and a test fails if the files differ from that.
+The chart is the source of deploy/. `make deploy` runs this, and a test fails if the files differ from that.
 """
 
 from __future__ import annotations
@@ -15,14 +16,22 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+import yaml
+
 from cotenant import __version__
+from cotenant.kube.scaler.definition import definition
 from cotenant.kube.settings import Settings
 from cotenant.settings.declaring import Duration, Range
 from cotenant.settings.reference import explanations
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "scripts"))
+
+import dashboards  # noqa: E402
+
 CHART = ROOT / "charts" / "cotenant"
 SCHEMA = CHART / "values.schema.json"
+DEFINITION = CHART / "definitions" / "gpuscaler.yaml"
 ABOUT = CHART / "Chart.yaml"
 ICON = ROOT / "docs" / "icon.svg"
 NAMESPACE = "cotenant-system"
@@ -35,15 +44,21 @@ OF_THE_CHART = {
     "server",
     "webhook.service",
     "extender.service",
+    "keda.service",
     "leader.lease",
     "agent.node",
     "agent.address",
     "agent.certificate",
+    "mps.supervise",
+    "mps.shared_memory",
 }
 """Settings that the chart sets itself: another value would not match the rest of what it installs."""
 
 HOOK = "helm.sh/hook"
 """Marks objects that Helm creates at certain moments; kubectl would create them at once."""
+
+COMPONENT = "app.kubernetes.io/component: keda"
+"""Marks objects that only KEDA needs."""
 
 HEAD = """\
 # Made from charts/cotenant by `make deploy`: change the chart, not this file.
@@ -52,6 +67,14 @@ HEAD = """\
 #
 # First give the image of kube-scheduler your cluster's version (`kubectl version`): none may be newer than
 # its API server.
+"""
+KEDA_HEAD = """\
+# Made from charts/cotenant by `make deploy`: change the chart, not this file.
+#
+#     kubectl apply -f deploy/keda.yaml
+#
+# For KEDA in the namespace `keda`, after deploy/cotenant.yaml and KEDA itself. Then set `enabled = true`
+# below [keda] in the ConfigMap cotenant-settings, and restart the Deployment cotenant-server.
 """
 OWN_NAMESPACE = f"""\
 ---
@@ -71,14 +94,21 @@ metadata:
 
 def rendered(helm: Path) -> dict[str, str]:
     """Renders the files of deploy/, by name."""
+    install = "".join(part for part in _documents(helm) if HOOK not in part)
+    head = HEAD.format(use="kubectl apply -f deploy/cotenant.yaml")
+    with_keda = _documents(helm, "--set", "settings.keda.enabled=true")
+    keda = "".join(part for part in with_keda if COMPONENT in part)
+    return {"cotenant.yaml": head + OWN_NAMESPACE + install, "keda.yaml": KEDA_HEAD + keda}
+
+
+def _documents(helm: Path, *options: str) -> list[str]:
+    """Renders the chart; each document begins with its `---`."""
     command = [helm, "template", "cotenant", CHART, "--namespace", NAMESPACE, "--kube-version", KUBERNETES]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    done = subprocess.run([*map(str, command), *options], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
-    kept = [part for part in re.split(r"^---\n", done.stdout, flags=re.MULTILINE) if part.strip()]
-    install = "".join(f"---\n{part}" for part in kept if HOOK not in part)
-    head = HEAD.format(use="kubectl apply -f deploy/cotenant.yaml")
-    return {"cotenant.yaml": head + OWN_NAMESPACE + install}
+    parts = re.split(r"^---\n", done.stdout, flags=re.MULTILINE)
+    return [f"---\n{part}" for part in parts if part.strip()]
 
 
 def about() -> str:
@@ -143,6 +173,8 @@ def written(helm: Path) -> Iterator[tuple[Path, str]]:
     """Yields every generated file with its content: first those that Helm reads."""
     yield ABOUT, about()
     yield SCHEMA, schema()
+    yield from dashboards.written()
+    yield DEFINITION, yaml.safe_dump(definition(), sort_keys=False, allow_unicode=True, width=118)
     for name, text in rendered(helm).items():
         yield ROOT / "deploy" / name, text
 

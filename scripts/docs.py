@@ -13,6 +13,7 @@ import concepts_picture  # noqa: E402
 
 from bench import figures  # noqa: E402
 from cotenant.cli import reference as commands_reference  # noqa: E402
+from cotenant.kube.scaler import reference as scaler_reference  # noqa: E402
 from cotenant.observe import metrics_reference  # noqa: E402
 
 
@@ -21,6 +22,7 @@ def written() -> Iterator[tuple[Path, str]]:
     docs = ROOT / "docs"
     yield docs / "commands.md", commands_reference.reference()
     yield docs / "metrics.md", metrics_reference.reference()
+    yield docs / "gpuscaler-fields.md", scaler_reference.reference()
     yield docs / "benchmarks.md", figures.page()
     yield docs / "concepts-light.svg", concepts_picture.picture(concepts_picture.LIGHT)
     yield docs / "concepts-dark.svg", concepts_picture.picture(concepts_picture.DARK)

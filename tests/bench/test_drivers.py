@@ -82,6 +82,13 @@ def test_on_the_stand_in_every_name_leads_to_the_same_function_with_the_shim(tmp
     assert pair["answers"] > 10_000
 
 
+def test_on_the_stand_in_every_call_answers_the_same_with_the_shim_whatever_it_is_given(tmp_path: Path):
+    done = run("--only", "stand-in", "--only", "calls", "-o", "json", cache=tmp_path)
+    assert done.returncode == 0, done.stdout[:4000]
+    (pair,) = json.loads(done.stdout)["pairs"]
+    assert pair["answers"] > 500
+
+
 def test_a_word_that_fits_nothing_is_refused_with_what_there_is(tmp_path: Path):
     done = run("--only", "stand-in", "--only", "lookup-s", cache=tmp_path)
     assert done.returncode != 0

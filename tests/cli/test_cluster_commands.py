@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -49,6 +50,7 @@ COMMANDS = [
     ["explain"],
     ["drain", "n/0"],
     ["undrain", "n/0"],
+    ["wake", "web"],
     ["doctor", "--cluster"],
 ]
 
@@ -92,26 +94,30 @@ def test_called_by_kubectl_it_says_so_and_examines_the_cluster(cotenant, kubecon
     assert "is the API server" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["-n", "team", "explain", "web"],
-        ["--namespace=team", "--kubeconfig", "{kubeconfig}", "explain", "web"],
-        ["--context", "here", "status"],
-        ["-A", "explain"],
-        ["-n", "team", "drain", "n/0"],
-        ["drain", "n/0", "-n", "team"],
-        ["-n", "team", "explain", "-A"],
-        ["--context", "here", "doctor"],
-    ],
-    ids=" ".join,
-)
-def test_kubectls_options_are_taken_before_the_command_too(cotenant, kubeconfig, words):
-    words = [word.format(kubeconfig=kubeconfig) for word in words]
-    for program in ("cotenant", "kubectl-cotenant"):
-        done = cotenant(*words, program=program, env={"KUBECONFIG": kubeconfig})
-        assert done.returncode == 1, done.stderr
-        assert "is the API server at https://127.0.0.1:1 up?" in done.stderr
+KUBECTLS_OPTIONS = [
+    ["-n", "team", "explain", "web"],
+    ["--namespace=team", "--kubeconfig", "{kubeconfig}", "explain", "web"],
+    ["--context", "here", "status"],
+    ["-A", "explain"],
+    ["-n", "team", "drain", "n/0"],
+    ["drain", "n/0", "-n", "team"],
+    ["-n", "team", "explain", "-A"],
+    ["--context", "here", "doctor"],
+]
+
+
+def test_kubectls_options_are_taken_before_the_command_too(cotenant, kubeconfig):
+    """All at once: each waits for seconds for an API server that is not there."""
+
+    def ask(program, words):
+        words = [word.format(kubeconfig=kubeconfig) for word in words]
+        return cotenant(*words, program=program, env={"KUBECONFIG": kubeconfig})
+
+    asked = [(program, words) for words in KUBECTLS_OPTIONS for program in ("cotenant", "kubectl-cotenant")]
+    with ThreadPoolExecutor(8) as hands:
+        for (program, words), done in zip(asked, hands.map(lambda each: ask(*each), asked), strict=True):
+            assert done.returncode == 1, (program, words, done.stderr)
+            assert "is the API server at https://127.0.0.1:1 up?" in done.stderr, (program, words)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.core.errors import BadInput
+from cotenant.demo import release
 from cotenant.demo.stage import Broken, Stage, stage
 from cotenant.demo.story import SPEC, Story
 from cotenant.hardware.standin import driver as standin
@@ -60,8 +61,17 @@ def test_every_part_happens(environ, tmp_path):
     assert "simulated" in done.stdout.splitlines()[0]
     assert "\x1b" not in done.stdout
     closing = done.stdout.split("What happened\n")[1].strip().splitlines()
-    assert len([line for line in closing if line.endswith("yes")]) == 12
-    for part in ("sharing", "a greedy one", "waiting in line", "resizing", "kill -9", "idleness", "the end"):
+    assert len([line for line in closing if line.endswith("yes")]) == 15
+    parts = (
+        "sharing",
+        "a greedy one",
+        "waiting in line",
+        "resizing",
+        "kill -9",
+        "idleness",
+        "everybody leaves",
+    )
+    for part in (*parts, "to zero and back"):
         assert any(line.startswith(part) for line in closing)
     assert "CUDA_ERROR_OUT_OF_MEMORY" in done.stdout
     assert re.search(r"10Gi asked, largest free room 4Gi on GPU 1: waiting, 1st in line", done.stdout)
@@ -93,6 +103,30 @@ def test_a_story_that_breaks_off_is_no_success():
         (check,) = Story(made).play()
     assert not check.happened
     assert "no card for me" in check.measured
+
+
+def test_without_what_scaling_needs_its_part_is_left_out_and_said_so(monkeypatch):
+    said = []
+
+    class Page(Blank):
+        def say(self, text):
+            said.append(text)
+
+    monkeypatch.setattr(release, "missing", lambda: ["msgspec"])
+    with stage(SPEC, Page()) as made:
+        assert list(Story(made)._release()) == []
+    assert "pip install 'cotenant[scaling]'" in said[-1]
+
+
+def test_replicas_do_not_outlive_a_demo_that_breaks_off():
+    with stage(SPEC, Blank()) as made:
+        part = release.release(made, (), "4Gi", "3Gi")
+        assert next(part).happened
+        assert made.listing("scalers")["scaled_by"]
+        folder = made._folder
+        part.close()
+    assert gone(folder)
+    assert not folder.exists()
 
 
 def test_nothing_is_left_whatever_happens():

@@ -32,10 +32,21 @@ def alloc(size):
     return address if result == d.CUresult.CUDA_SUCCESS else None
 """
 
-NUMBA = """
+CLASSIC_NUMBA = """
 import warnings; warnings.simplefilter("ignore")
 import numpy as np
 from numba import cuda
+def room(): return cuda.current_context().get_memory_info()
+def alloc(size):
+    try:
+        return cuda.device_array(size, np.uint8)
+    except Exception as error:
+        assert "OUT_OF_MEMORY" in repr(error), repr(error)
+"""
+
+NUMBA = (
+    CLASSIC_NUMBA
+    + """
 @cuda.jit
 def add_one(values):
     i = cuda.grid(1)
@@ -44,13 +55,8 @@ def add_one(values):
 values = cuda.to_device(np.zeros(128, np.float32))  # kept: numba frees lazily, when memory runs out
 add_one[4, 32](values)
 cuda.synchronize()
-def room(): return cuda.current_context().get_memory_info()
-def alloc(size):
-    try:
-        return cuda.device_array(size, np.uint8)
-    except Exception as error:
-        assert "OUT_OF_MEMORY" in repr(error), repr(error)
 """
+)
 
 PYCUDA = """
 import pycuda.driver as drv
@@ -65,18 +71,6 @@ def alloc(size):
 """
 
 CUDA_PYTHON = CUDA_BINDINGS.replace("from cuda.bindings import driver as d", "from cuda import cuda as d")
-
-CLASSIC_NUMBA = """
-import warnings; warnings.simplefilter("ignore")
-import numpy as np
-from numba import cuda
-def room(): return cuda.current_context().get_memory_info()
-def alloc(size):
-    try:
-        return cuda.device_array(size, np.uint8)
-    except Exception as error:
-        assert "OUT_OF_MEMORY" in repr(error), repr(error)
-"""
 
 CUDA4PY = """
 import cuda4py as cu

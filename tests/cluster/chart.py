@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,13 @@ def helm(*arguments: str) -> str:
 def render(**values: Any) -> list[Object]:
     """All that would be installed. A value goes by its path: `scheduler__enabled=False`."""
     options = [f"--set-json={path.replace('__', '.')}={json.dumps(value)}" for path, value in values.items()]
+    return [each for each in yaml.load_all(_rendered(*options), Loader=yaml.CSafeLoader) if each]
+
+
+@cache
+def _rendered(*options: str) -> str:
     version = f"--kube-version={places.version()}"
-    text = helm("template", "cotenant", str(CHART), f"--namespace={NAMESPACE}", version, *options)
-    return [each for each in yaml.safe_load_all(text) if each]
+    return helm("template", "cotenant", str(CHART), f"--namespace={NAMESPACE}", version, *options)
 
 
 def named(documents: Iterable[Object], kind: str, name: str) -> Object:
@@ -54,7 +59,7 @@ def access(documents: Iterable[Object]) -> list[Object]:
 
 
 def apply(control_plane: ControlPlane, documents: Iterable[Object]) -> None:
-    control_plane.kubectl("apply", "-f", "-", manifest=yaml.safe_dump_all(documents))
+    control_plane.kubectl("apply", "-f", "-", manifest=yaml.dump_all(documents, Dumper=yaml.CSafeDumper))
 
 
 def make_namespace(api: Api) -> None:

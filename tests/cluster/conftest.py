@@ -45,6 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that need a kubelet come last: until then there are no nodes but those that a test makes."""
     needs.mark(items, __file__, "control_plane")
     needs.mark(items, __file__, "kubelet", fixture="cluster")
+    needs.mark(items, __file__, "keda", fixture="keda")
+    needs.mark(items, __file__, "keda", fixture="prometheus_adapter")
     items.sort(key=lambda item: item.get_closest_marker("kubelet") is not None)
 
 

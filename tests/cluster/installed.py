@@ -27,7 +27,12 @@ from cluster.testbed.component import Component
 from packaging.requirements import Requirement
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-REQUIRED = tuple(Requirement(text).name for text in PROJECT["optional-dependencies"]["cluster"])
+REQUIRED = tuple(
+    Requirement(text).name
+    for extra in ("cluster", "scaling")
+    for text in PROJECT["optional-dependencies"][extra]
+    if not text.startswith("cotenant")
+)
 """An image has what is named, and what that requires."""
 
 IMAGE = "cotenant.dev/cotenant:0.1.0"
@@ -38,6 +43,11 @@ EXTENDER_ADDRESS = "10.96.0.45"
 EXTENDER = f"https://{EXTENDER_ADDRESS}"
 CARDS = "2x80GiB"
 STANDIN = Path("/run/cotenant/standin/state")
+KEPT_BY_HELM = {
+    "customresourcedefinitions.apiextensions.k8s.io /gpuscalers.cotenant.dev",
+    "apiservices.apiregistration.k8s.io /v1alpha1.cotenant.dev",
+}
+"""Deleted with the definition would be every GpuScaler: that is for a person to do."""
 OF_EVERY_NAMESPACE = {"default", "kube-root-ca.crt"}
 PARTS = (
     ("deployments", "cotenant-server"),
@@ -50,10 +60,9 @@ def prepare(cluster: Cluster) -> None:
     """Images, and the label by which the agent knows a GPU node; and no simulated cards of tests before."""
     shutil.rmtree("/run/cotenant", ignore_errors=True)
     chart.make_namespace(cluster.api)
-    cluster.node.add_image(_own_image())
-    files = {"/usr/bin/kube-scheduler": places.binary("kube-scheduler").resolve()}
-    path = {"PATH": "/usr/bin"}
-    cluster.node.add_image(images.write(places.STATE / "scheduler.tar", SCHEDULER, files, environment=path))
+    for name, make in {IMAGE: _own_image, SCHEDULER: _scheduler_image}.items():
+        if not cluster.node.has_image(name):
+            cluster.node.add_image(make())
     label = {"metadata": {"labels": {"cotenant.dev/gpu": "true"}}}
     cluster.api.patch(f"/api/v1/nodes/{cluster.node.name}", label)
 
@@ -64,6 +73,11 @@ def _own_image() -> Path:
     if built:
         return Path(built)
     return pythonimage.write(places.STATE / "cotenant.tar", IMAGE, ["cotenant", *REQUIRED])
+
+
+def _scheduler_image() -> Path:
+    files = {"/usr/bin/kube-scheduler": places.binary("kube-scheduler").resolve()}
+    return images.write(places.STATE / "scheduler.tar", SCHEDULER, files, environment={"PATH": "/usr/bin"})
 
 
 @contextmanager
@@ -94,8 +108,9 @@ def values() -> tuple[str, ...]:
 
 
 @contextmanager
-def by_helm(cluster: Cluster) -> Iterator[None]:
-    helm("install", "cotenant", str(chart.CHART), *values(), *access(cluster))
+def by_helm(cluster: Cluster, *more: str) -> Iterator[None]:
+    """`more`: further options of Helm."""
+    helm("install", "cotenant", str(chart.CHART), *values(), *more, *access(cluster))
     try:
         until_ready(cluster.api)
         yield
@@ -134,8 +149,10 @@ def deploy_text(cards: str) -> str:
 
 
 def clear(cluster: Cluster) -> None:
-    """What servers made, and what the agent wrote on the node, for the tests that come after."""
+    """What servers made, what Helm keeps, and what the agent wrote on the node, for the tests that come after."""
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpuscalers.cotenant.dev"
     for path in (
+        definition,
         f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates",
         f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-agent-certificate",
         f"/api/v1/namespaces/{NAMESPACE}/configmaps/cotenant-ca",
@@ -147,6 +164,7 @@ def clear(cluster: Cluster) -> None:
         except Refused as refused:
             if refused.code != 404:
                 raise
+    cluster.api.until_gone(definition)
     path = f"/api/v1/nodes/{cluster.node.name}/status"
     shown = cluster.api.get(path)["status"]["capacity"]
     gone = {

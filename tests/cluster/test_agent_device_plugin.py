@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster.cotenant.granted import CONTEXT, GIB, RESTRICTED, ROOT, SLOT, Tenants, uid
+from cluster.cotenant.granted import CONTEXT, GIB, RESTRICTED, ROOT, Tenants, uid
 from cluster.programs.killed_agent import STEPS
 from cluster.testbed.cluster import Cluster
 
@@ -30,17 +30,8 @@ def started(cluster: Cluster) -> Iterator[Tenants]:
 
 @pytest.fixture
 def tenants(started: Tenants, namespace: str) -> Iterator[Tenants]:
-    """With the agent up and ready."""
-    started.namespace = namespace
-    if not started.agent.running:
-        started.start_agent()
-    started.api.until(
-        started.cluster.node.path, lambda node: node["status"]["allocatable"].get(SLOT) == "256", 30
-    )
-    yield started
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    started.api.request("DELETE", pods, {"gracePeriodSeconds": 1})
-    started.api.until(pods, lambda left: not left["items"])  # what they hold is held from the next test
+    with started.within(namespace):
+        yield started
 
 
 def test_a_container_has_its_own_card_and_is_stopped_at_its_own_size(tenants: Tenants):

@@ -4,6 +4,7 @@ import base64
 import importlib.util
 import json
 import subprocess
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,11 @@ from cluster.chart import NAMESPACE, helm, named, render
 from cluster.testbed import places
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
+from kube.scaler.specs import spec
 
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
+from cotenant.kube.agent.mps.layout import folders_of
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP, CA_KEY
 from cotenant.kube.certificates.keeper import KeeperTimes, certificate_policy
 from cotenant.kube.certificates.renewal import BUNDLE_KEY
@@ -172,6 +175,13 @@ class TestValues:
             ({"scheduler__extenderUrl": "http://plain"}, "scheduler/extenderUrl"),
             ({"prometheus__interval": "often"}, "prometheus/interval"),
             ({"prometheus__labels": {"release": 1}}, "prometheus/labels/release"),
+            ({"prometheus__rules": {"enable": True}}, "prometheus/rules"),
+            ({"prometheus__rules": {"runbooks": ""}}, "prometheus/rules/runbooks"),
+            ({"prometheus__dashboards": {"namespace": "No Name"}}, "prometheus/dashboards/namespace"),
+            (
+                {"prometheus__dashboards": {"labels": {"grafana_dashboard": 1}}},
+                "prometheus/dashboards/labels",
+            ),
             ({"settings__agent__certificate": "/tmp"}, "certificate"),
         ],
         ids=str,
@@ -193,6 +203,36 @@ class TestValues:
         rules = named(documents, "ClusterRole", "cotenant-server")["rules"]
         assert ("pods/eviction" in {each for rule in rules for each in rule["resources"]}) is may
         assert settings_of(documents).line.evict is may
+
+    @pytest.mark.parametrize(("evicts", "may"), [("off", False), ("dry-run", False), ("on", True)])
+    def test_pods_over_their_limit_are_evicted_by_a_server_that_evicts_nobody_else(
+        self, evicts: str, may: bool
+    ):
+        documents = render(settings__line={"evict": False}, settings__limits__evict_over_limit=evicts)
+        rules = named(documents, "ClusterRole", "cotenant-server")["rules"]
+        assert ("pods/eviction" in {each for rule in rules for each in rule["resources"]}) is may
+        assert settings_of(documents).limits.evict_over_limit == evicts
+
+    @pytest.mark.parametrize(
+        ("enforcer", "cgroups", "added"),
+        [("auto", True, []), ("driver", True, ["SYS_ADMIN"]), ("shim", False, []), ("watch", False, [])],
+    )
+    def test_the_agent_has_what_its_enforcer_needs_and_no_more(
+        self, enforcer: str, cgroups: bool, added: list[str]
+    ):
+        documents = render(settings__agent__enforcer=enforcer)
+        assert settings_of(documents).agent.enforcer == enforcer
+        spec = named(documents, "DaemonSet", "cotenant-agent")["spec"]["template"]["spec"]
+        (agent,) = spec["containers"]
+        mounted = [each for each in agent["volumeMounts"] if each["mountPath"] == "/sys/fs/cgroup"]
+        hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"] if "hostPath" in each}
+        assert bool(mounted) is cgroups
+        assert all(hosts[each["name"]] == "/sys/fs/cgroup" for each in mounted)
+        assert ("/sys/fs/cgroup" in hosts.values()) is cgroups
+        rights = agent["securityContext"]["capabilities"]
+        assert rights["drop"] == ["ALL"]
+        assert rights.get("add", []) == added
+        assert "privileged" not in agent["securityContext"]
 
     def test_a_scheduler_of_ones_own_takes_the_place_of_ours(self):
         documents = render(scheduler__enabled=False, settings__admission__scheduler="default-scheduler")
@@ -222,6 +262,47 @@ class TestValues:
             }
             policy = certificate_policy(settings_of(documents), KeeperTimes())
             assert endpoint["tlsConfig"]["serverName"] in {*policy.names, *policy.agent_names}
+
+    def test_rules_are_the_file_with_the_runbooks_that_were_given(self):
+        assert not [each for each in render(prometheus__enabled=True) if each["kind"] == "PrometheusRule"]
+        documents = render(
+            prometheus__labels={"release": "mine"},
+            prometheus__rules={
+                "enabled": True,
+                "namespace": "monitoring",
+                "labels": {"role": "alerts"},
+                "runbooks": "https://example.com/runbook",
+            },
+        )
+        made = named(documents, "PrometheusRule", "cotenant")
+        assert made["metadata"]["namespace"] == "monitoring"
+        assert {"release": "mine", "role": "alerts"}.items() <= made["metadata"]["labels"].items()
+        given = yaml.safe_load((chart.CHART / "monitoring" / "rules.yaml").read_text())
+        for group, expected in zip(made["spec"]["groups"], given["groups"], strict=True):
+            for rule, source in zip(group["rules"], expected["rules"], strict=True):
+                anchor = f"#{rule['alert'].lower()}"
+                assert rule["annotations"].pop("runbook_url") == f"https://example.com/runbook{anchor}"
+                assert source["annotations"].pop("runbook_url") == f"docs/alerts.md{anchor}"
+                assert rule == source, "braces in it are Prometheus' own"
+
+    def test_dashboards_are_config_maps_that_the_sidecar_loads(self):
+        label = "grafana_dashboard"
+        assert not [each for each in render() if label in each["metadata"]["labels"]]
+        documents = render(
+            prometheus__dashboards={
+                "enabled": True,
+                "namespace": "g",
+                "annotations": {"grafana_folder": "GPUs"},
+            }
+        )
+        made = [each for each in documents if label in each["metadata"]["labels"]]
+        files = {path.name: path for path in (chart.CHART / "monitoring" / "dashboards").glob("*.json")}
+        assert len(made) == len(files) == 3
+        for each in made:
+            meta, ((name, text),) = each["metadata"], each["data"].items()
+            assert (each["kind"], meta["namespace"], meta["labels"][label]) == ("ConfigMap", "g", "1")
+            assert meta["annotations"] == {"grafana_folder": "GPUs"}
+            assert json.loads(text) == json.loads(files[name].read_text())
 
     def test_without_the_operator_there_are_no_monitors(self):
         assert not [each for each in render() if each["apiVersion"].startswith("monitoring.coreos.com")]
@@ -265,6 +346,26 @@ class TestValues:
         assert "initContainers" not in none["spec"]
         assert not any(each["name"] == mount["name"] for each in none["spec"]["volumes"])
 
+    def test_mps_has_a_container_of_its_own_which_shares_its_memory_with_gpu_containers(self):
+        off = named(render(), "DaemonSet", "cotenant-agent")["spec"]["template"]["spec"]
+        assert [each["name"] for each in off["containers"]] == ["agent"]
+        documents = render(settings__mps__daemons="card", settings__agent__slots_size="0")
+        spec = named(documents, "DaemonSet", "cotenant-agent")["spec"]["template"]["spec"]
+        agent, mps = spec["containers"]
+        assert mps["command"] == ["cotenant", "agent", "--supervise-mps"]
+        assert mps["securityContext"]["capabilities"] == {
+            "drop": ["ALL"],
+            "add": ["SETUID", "SETGID", "KILL"],
+        }
+        assert agent["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert {"name": "COTENANT__MPS__SUPERVISE", "value": "false"} in agent["env"]
+        settings = settings_of(documents)
+        shared = folders_of(settings.mps, settings.agent.slots).shared_memory
+        (mount,) = [each for each in mps["volumeMounts"] if each["mountPath"] == "/dev/shm"]
+        (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+        assert volume["hostPath"]["path"] == str(shared)
+        assert spec["initContainers"], "its tmpfs is mounted also where slots have none"
+
     def test_the_agent_has_the_selinux_options_that_were_given(self):
         agent = named(render(agent__seLinuxOptions__type="spc_t"), "DaemonSet", "cotenant-agent")
         context = agent["spec"]["template"]["spec"]["securityContext"]
@@ -290,8 +391,10 @@ class TestOnTheApiServer:
         return control_plane.kubeconfig()
 
     @pytest.fixture
-    def _taken_away(self, control_plane: ControlPlane) -> Iterator[None]:
-        """Also after a failure: other tests must not meet our policies."""
+    def _taken_away(self, control_plane: ControlPlane, api: Api) -> Iterator[None]:
+        """Before, what other tests have defined; after, also after a failure: they must not meet our policies."""
+        control_plane.kubectl("delete", "crd", SCALERS, "--ignore-not-found", "--timeout=60s")
+        api.until_gone("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.cotenant.dev")
         yield
         manifest = str(ROOT / "deploy" / "cotenant.yaml")
         control_plane.kubectl("delete", "--ignore-not-found", "-f", manifest, "--timeout=60s")
@@ -344,7 +447,7 @@ class TestOnTheApiServer:
         assert "unchanged" in control_plane.kubectl("apply", "-f", manifest)
         control_plane.kubectl("delete", "-f", manifest, "--timeout=60s")
         chart.make_namespace(api)
-        assert everything(api) == before
+        until_only(api, before)
 
     def test_one_part_is_applied_by_its_label(self, control_plane: ControlPlane):
         manifest = str(ROOT / "deploy" / "cotenant.yaml")
@@ -375,28 +478,88 @@ class TestOnTheApiServer:
         )
         assert api.get(webhook)["webhooks"][0]["clientConfig"]["caBundle"] == "eA=="
         assert api.get(lease)["spec"]["holderIdentity"] == "a-server"
-        helm(
-            "uninstall", "cotenant", "--no-hooks", "--wait", "--timeout=60s", *access
-        )  # no node runs a Job here
-        assert everything(api) == before
+        uninstall = ("uninstall", "cotenant", "--no-hooks", "--wait", "--timeout=60s", *access)
+        helm(*uninstall)  # without hooks, since no node runs a Job here
+        kept = {
+            f"/apis/apiextensions.k8s.io/v1//customresourcedefinitions/{SCALERS}",
+            "/apis/apiregistration.k8s.io/v1//apiservices/v1alpha1.cotenant.dev",
+        }
+        until_only(api, before | kept)
+        api.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SCALERS}")
+        until_only(api, before)
+
+    @pytest.mark.usefixtures("_taken_away")
+    def test_gpuscalers_outlive_an_installation_and_belong_to_the_next(
+        self, api: Api, kubeconfig: Path, namespace: str
+    ):
+        access = (f"--namespace={NAMESPACE}", f"--kubeconfig={kubeconfig}")
+        helm("install", "cotenant", str(chart.CHART), *access)
+        path = f"/apis/cotenant.dev/v1alpha1/namespaces/{namespace}/gpuscalers"
+        api.until(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{SCALERS}", is_established)
+        api.create(path, {**KIND, "metadata": {"name": "room-scene"}, "spec": spec()})
+        helm("uninstall", "cotenant", "--no-hooks", "--wait", "--timeout=60s", *access)
+        assert [each["metadata"]["name"] for each in api.items(path)] == ["room-scene"]
+        helm("install", "cotenant", str(chart.CHART), *access)
+        assert [each["metadata"]["name"] for each in api.items(path)] == ["room-scene"]
+        helm("uninstall", "cotenant", "--no-hooks", "--wait", "--timeout=60s", *access)
+
+
+SCALERS = "gpuscalers.cotenant.dev"
+KIND = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "GpuScaler"}
+
+
+def is_established(definition: Object) -> bool:
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def until_only(api: Api, expected: set[str]) -> None:
+    """The API server forgets a definition's group a moment after the definition."""
+    end = time.monotonic() + 30
+    while (found := everything(api)) != expected and time.monotonic() < end:
+        time.sleep(0.2)
+    assert found == expected
 
 
 def everything(api: Api) -> set[str]:
-    """All there is that an installation could have brought, by where it lies; not what other tests leave to vanish."""
+    """All there is that an installation could have brought, by where it lies; not what other tests leave to vanish,
+    nor what Kubernetes' own controllers create when they have just started.
+    """
     found = set()
     of_every_namespace = {"kube-root-ca.crt", "default"}
     groups = [group["preferredVersion"]["groupVersion"] for group in api.get("/apis")["groups"]]
     for root in ("/api/v1", *(f"/apis/{group}" for group in groups)):
-        for kind in api.get(root)["resources"]:
+        for kind in served(api, root):
             if (
                 "/" in kind["name"]
                 or "list" not in kind["verbs"]
-                or kind["name"] in {"events", "componentstatuses"}
+                or kind["name"] in {"events", "componentstatuses", "clustertrustbundles"}
             ):
                 continue
-            for each in api.items(f"{root}/{kind['name']}"):
+            for each in listed(api, f"{root}/{kind['name']}"):
                 meta = each["metadata"]
                 where = f"{root}/{meta.get('namespace', '')}/{kind['name']}/{meta['name']}"
-                if meta["name"] not in of_every_namespace and "/test-" not in where:
+                passing = "/test-" in where or where.startswith("/api/v1/kube-system/serviceaccounts/")
+                if meta["name"] not in of_every_namespace and not passing:
                     found.add(where)
     return found
+
+
+def served(api: Api, root: str) -> list[Object]:
+    """The kinds of a group; none of one that is going."""
+    try:
+        kinds: list[Object] = api.get(root)["resources"]
+    except Refused as refused:
+        if refused.code not in {404, 503}:
+            raise
+        return []
+    return kinds
+
+
+def listed(api: Api, path: str) -> list[Object]:
+    try:
+        return api.items(path)
+    except Refused as refused:
+        if refused.code not in {404, 429, 503}:  # 429: its storage is not ready yet
+            raise
+        return []

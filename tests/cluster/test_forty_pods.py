@@ -18,7 +18,7 @@ from cotenant.hardware.standin.driver import StandIn
 
 SIZES = [1000 + 250 * step for step in range(20)]
 """MiB. Twice all of them fill two cards of 80 GiB to four fifths."""
-ROUNDS = int(os.environ.get("COTENANT_ROUNDS", "2"))
+ROUNDS = int(os.environ.get("COTENANT_ROUNDS", "1"))
 
 
 @pytest.fixture(scope="module")

@@ -4,20 +4,28 @@ Policies are tried one by one in policies/; here the whole product stands agains
 """
 
 import contextlib
-import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
-from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 from cluster import chart
 from cluster.cotenant.accounts import amount, holds_of
 from cluster.cotenant.auditor import Auditor
+from cluster.cotenant.flooding import (
+    NOWHERE,
+    edits,
+    ends,
+    long_quantity,
+    longest_answer,
+    makes_anew,
+    nonsense,
+    resident,
+    sends_to_server,
+    tries,
+)
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.hostile_wishes import (
     COUNTED,
@@ -34,8 +42,6 @@ from cluster.policies.pods import as_account, may, plain
 from cluster.testbed import hollow
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
-from kube.admission.reviews import asked as review_of
-from kube.hostile import another, hostile_pods
 
 pytestmark = pytest.mark.timeout(120)
 PATIENCE = 3.0
@@ -44,7 +50,6 @@ SOON = 30.0
 GRANT = "cotenant.dev/grant"
 SHOWS_CARDS = "nvidia"
 NO_CARDS = '{"version": 1, "cards": []}'
-NOWHERE = {"nodeSelector": {"example.com/zone": "nowhere"}}
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +214,7 @@ class TestCannotGetMoreThanWasCounted:
         api.until(f"{quota}/gpu", lambda seen: seen.get("status", {}).get("hard"))
         tried = list(attempts(kind, "A100", ",".join(uuid_of(nodes[0], at) for at in range(8))))
         with ThreadPoolExecutor(8) as hands:
-            made = list(hands.map(lambda each: _tries(author, pods_of(namespace), each.pod), tried))
+            made = list(hands.map(lambda each: tries(author, pods_of(namespace), each.pod), tried))
             kept = [each for each, was_made in zip(tried, made, strict=True) if was_made]
             list(hands.map(lambda each: _released(author, namespace, each), kept))
         assert len(kept) > len(tried) / 2
@@ -282,22 +287,22 @@ class TestCannotStopOthers:
         """Impossible, huge and odd demands; those that wait grow overdue, and no card is held for any of them."""
         leader, began = cotenant.leader(), time.monotonic()
         assert leader is not None
-        pid, memory = leader.pid, _resident(leader.pid)
+        pid, memory = leader.pid, resident(leader.pid)
         with Auditor(api) as auditor, ThreadPoolExecutor(8) as hands:
-            flood = [hands.submit(_tries, author, pods_of(namespace), each) for each in _nonsense()]
-            flood.append(hands.submit(_makes_anew, author, namespace, 40))
+            flood = [hands.submit(tries, author, pods_of(namespace), each) for each in nonsense()]
+            flood.append(hands.submit(makes_anew, author, namespace, 40))
             _binds(api, innocent, "during", memory="1Gi")
             results = [each.result() for each in flood]
             assert results.count(True) > 80, "most of it waits"
             _binds(api, innocent, "after", memory="1Gi")
-            assert _longest_answer(cotenant, api, namespace, node) < 1.0
+            assert longest_answer(cotenant, api, namespace, node) < 1.0
             while time.monotonic() < began + PATIENCE + 3:
                 time.sleep(0.1)
             for number in range(7):
                 _binds(api, innocent, f"overdue-{number}", memory="4Gi")
             assert leader.running
             assert leader.pid == pid
-            assert _resident(pid) < memory + 64 * 2**20, "of 512 MiB that the chart gives it"
+            assert resident(pid) < memory + 64 * 2**20, "of 512 MiB that the chart gives it"
             assert cotenant.leader() is leader
             assert auditor.violations == []
 
@@ -309,22 +314,20 @@ class TestCannotStopOthers:
         leader = cotenant.leader()
         assert leader is not None
         address = cotenant.addresses[cotenant.servers.index(leader)]
-        _sends_to_server(cotenant, address, namespace, node, 400)
-        before = _resident(leader.pid)
+        sends_to_server(cotenant, address, namespace, node, 400)
+        before = resident(leader.pid)
         with ThreadPoolExecutor(8) as hands:
             made = list(
-                hands.map(
-                    lambda number: _tries(author, pods_of(namespace), _long_quantity(number)), range(100)
-                )
+                hands.map(lambda number: tries(author, pods_of(namespace), long_quantity(number)), range(100))
             )
             assert not any(made)
             author.create(pods_of(namespace), pod("edited", container(memory="17Gi")))
-            list(hands.map(lambda number: _edits(author, namespace, number), range(100)))
-            list(hands.map(lambda number: _ends(api, author, namespace, number), range(200)))
-        _sends_to_server(cotenant, address, namespace, node, 9_600)
+            list(hands.map(lambda number: edits(author, namespace, number), range(40)))
+            list(hands.map(lambda number: ends(api, author, namespace, number), range(80)))
+        sends_to_server(cotenant, address, namespace, node, 9_800)
         assert leader.running
         assert cotenant.leader() is leader
-        assert _resident(leader.pid) < before + 50 * 2**20
+        assert resident(leader.pid) < before + 50 * 2**20
         _binds(api, innocent, "after", memory="1Gi")
 
     def test_by_annotations_that_leave_no_room_for_a_grant(
@@ -396,7 +399,7 @@ class TestCannotStopOthers:
             *({"memory": "1Ki"} for _ in range(6)),
         ]
         made = [
-            _tries(author, pods_of(namespace), pod(f"greedy-{number}", container(**each)))
+            tries(author, pods_of(namespace), pod(f"greedy-{number}", container(**each)))
             for number, each in enumerate(asked)
         ]
         assert made == [True, True, *[False] * 6, True, True, *[False] * 4]
@@ -448,126 +451,7 @@ def _is_decided(body: Object) -> bool:
     )
 
 
-def _long_quantity(number: int) -> Object:
-    """The API server works on it for long, so it is shorter than those that go straight to the server."""
-    return pod(f"long-{number}", container(memory="9" * 100_000 + str(number)))
-
-
-def _edits(author: Api, namespace: str, number: int) -> None:
-    wish = f"{number}," + ",".join(f"{number}-{at}" for at in range(30_000))
-    with contextlib.suppress(Refused):
-        author.patch(
-            f"{pods_of(namespace)}/edited",
-            {"metadata": {"annotations": {"cotenant.dev/gpu-model": wish[:250_000]}}},
-        )
-
-
-def _ends(api: Api, author: Api, namespace: str, number: int) -> None:
-    """A pod without GPU that has ended, and stays."""
-    wish = {"cotenant.dev/gpu-model": f"{number}" + "x" * 250_000}
-    author.create(pods_of(namespace), pod(f"ended-{number}", container(), annotations=wish, **NOWHERE))
-    api.patch(f"{pods_of(namespace)}/ended-{number}/status", {"status": {"phase": "Succeeded"}})
-
-
-def _sends_to_server(
-    cotenant: Installation, address: str, namespace: str, node: str, count: int, at_once: int = 4
-) -> None:
-    """Straight to webhook and extender, half of them each."""
-
-    def sends(part: int) -> None:
-        webhook, extender = cotenant.webhook_connection(address), cotenant.extender_connection(address)
-        reviews, questions = list[bytes](), list[bytes]()
-        for number, body in enumerate(islice(hostile_pods(Random(part), 150_000), 80)):
-            uid = f"hostile-{part}-{number}"
-            body["metadata"] |= {
-                "name": uid,
-                "namespace": namespace,
-                "uid": uid,
-                "resourceVersion": str(number),
-            }
-            reviews.append(json.dumps(review_of(body)).encode())
-            questions.append(json.dumps({"Pod": body, "NodeNames": [node]}).encode())
-        for number in range(count // at_once // 2):
-            _posts(webhook, "/mutate", another(reviews[number % len(reviews)], number))
-            _posts(extender, "/filter", another(questions[number % len(questions)], number))
-        webhook.close()
-        extender.close()
-
-    with ThreadPoolExecutor(at_once) as hands:
-        list(hands.map(sends, range(at_once)))
-
-
-def _posts(connection: http.client.HTTPSConnection, path: str, body: bytes) -> None:
-    connection.request("POST", path, body, {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    answer.read()
-    assert answer.status in (200, 400), answer.status
-
-
-def _nonsense() -> Iterator[Object]:
-    filler = "x" * 200_000
-    kinds: list[Callable[[str], Object]] = [
-        lambda name: pod(name, container(whole="16")),
-        lambda name: pod(name, container(memory="64Gi"), annotations={"gpu-count.cotenant.dev/main": "16"}),
-        lambda name: pod(name, container(memory="7Ei")),
-        lambda name: pod(name, container(memory="1Gi"), annotations={"cotenant.dev/gpu-model": "B9000"}),
-        lambda name: pod(name, container(memory="1Gi"), annotations=_uuids(256)),
-        lambda name: pod(name, container(memory="1Gi"), annotations=_uuids(5000)),
-        lambda name: pod(name, container(memory="17Gi"), annotations={"example.com/filler": filler}),
-        lambda name: pod(name, container(memory="17Gi"), annotations={f"n{at}": "" for at in range(20_000)}),
-        lambda name: pod(name, container(memory="1Gi"), **GATED),
-        lambda name: pod(name, container(memory="1Gi"), **NOWHERE),
-        lambda name: pod(name, container(memory="17Gi"), annotations={"cotenant.dev/retry": "1"}),
-        lambda name: pod(name, *(container(f"c{at}", memory="2Gi") for at in range(32))),
-        lambda name: pod(name, *(container(f"c{at}", memory="1Gi") for at in range(500))),
-    ]
-    for number in range(10):
-        for at, kind in enumerate(kinds):
-            yield kind(f"odd-{at}-{number}")
-
-
-def _uuids(count: int) -> dict[str, str]:
-    return {"cotenant.dev/gpu-uuid": ",".join(f"GPU-{at:08}" for at in range(count))}
-
-
-def _tries(author: Api, path: str, body: Object) -> bool:
-    try:
-        author.create(path, body)
-    except Refused:
-        return False
-    return True
-
-
-def _makes_anew(author: Api, namespace: str, times: int) -> bool:
-    """The same name, again and again, with another demand."""
-    for number in range(times):
-        with contextlib.suppress(Refused):
-            author.create(pods_of(namespace), pod("again", container(memory=f"{17 + number}Gi")))
-        with contextlib.suppress(Refused):
-            author.delete(f"{pods_of(namespace)}/again", gracePeriodSeconds=0)
-    return False
-
-
 def _binds(api: Api, namespace: str, name: str, **asked: Any) -> Object:
     """A pod for which there is room is bound soon."""
     api.create(pods_of(namespace), pod(name, container(**asked)))
     return bound(api, namespace, name, SOON)
-
-
-def _resident(pid: int) -> int:
-    """Bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024
-
-
-def _longest_answer(cotenant: Installation, api: Api, namespace: str, node: str) -> float:
-    """Seconds for the slowest of twenty questions to the extender."""
-    asking = api.create(pods_of(namespace), pod("asks", container(memory="1Gi"), **GATED))
-    body = json.dumps({"Pod": asking, "NodeNames": [node]}).encode()
-    longest = 0.0
-    for _ in range(20):
-        began = time.monotonic()
-        status, _ = cotenant.asks_extender(cotenant.addresses[0], "/filter", body)
-        longest = max(longest, time.monotonic() - began)
-        assert status == 200
-    return longest

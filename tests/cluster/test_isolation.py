@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster.testbed import cgroups
+from cluster.testbed import cgroups, places
 
 PROGRAM = Path(__file__).with_name("program.py")
 pytestmark = pytest.mark.usefixtures("can_run_control_plane")
@@ -110,11 +110,10 @@ def testbeds() -> Iterator[list[Testbed]]:
         each.end()
 
 
-@pytest.fixture(params=["control-plane", "cluster"])
-def what(request: pytest.FixtureRequest) -> str:
-    if request.param == "cluster":
-        request.getfixturevalue("can_run_kubelet")
-    return str(request.param)
+@pytest.fixture
+def what() -> str:
+    """All that a testbed may have on this machine."""
+    return "control-plane" if places.KUBELET in places.reasons() else "cluster"
 
 
 def test_two_testbeds_run_side_by_side_at_the_same_addresses(testbeds: list[Testbed]):

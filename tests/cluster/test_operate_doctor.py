@@ -14,6 +14,7 @@ from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, pod, pods_of, running
 from cluster.cotenant.objects import NAMESPACE, WEBHOOKS
+from cluster.cotenant.observed import define
 from cluster.cotenant.telling import telling
 from cluster.testbed.api import Api, Object
 from cluster.testbed.controlplane import ControlPlane
@@ -53,6 +54,7 @@ def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installati
     chart.make_namespace(control_plane.api)
     policies = chart.policies(chart.render(policies__servers=["admin"]))
     chart.apply(control_plane, policies)
+    define(control_plane)
     started: Installation = start_cotenant(servers=1)
     publish_settings(control_plane, {})
     installer(control_plane).create(f"{OWN}/configmaps", scheduler_map(SCHEDULER))
@@ -68,7 +70,8 @@ def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installati
 
 @pytest.fixture
 def commands(control_plane: ControlPlane) -> Commands:
-    return Commands(control_plane)
+    """As somebody else than the servers: these may not restart a Deployment."""
+    return Commands(control_plane, "operator", ("system:masters",))
 
 
 def scheduler_map(configuration: Object) -> Object:
@@ -361,3 +364,39 @@ def test_without_a_cluster_it_looks_at_this_machine(commands: Commands, tmp_path
     monkeypatch.setenv("COTENANT_HOME", str(tmp_path / "home"))
     done = commands.run("--simulate", "1x16GiB", "doctor")
     assert "nothing is wrong with the ledger" in done.stdout, done.stdout + done.stderr
+
+
+def gpu_scaler(name: str, **spec: object) -> Object:
+    queue = {"nats": {"url": "nats://queue:4222", "stream": "jobs", "consumer": "workers"}}
+    return {
+        "apiVersion": "cotenant.dev/v1alpha1",
+        "kind": "GpuScaler",
+        "metadata": {"name": name},
+        "spec": {"target": {"name": "web"}, "replicas": {"max": 2}, "backlog": {"queue": queue}, **spec},
+    }
+
+
+def test_an_outdated_definition_and_several_scalers_of_one_workload_are_found(
+    cotenant: Installation, control_plane: ControlPlane, commands: Commands, api: Api, namespace: str
+):
+    scalers = f"/apis/cotenant.dev/v1alpha1/namespaces/{namespace}/gpuscalers"
+    api.create(scalers, gpu_scaler("one"))
+    api.create(scalers, gpu_scaler("observes", mode="observe"))
+    assert "scalers-conflict" not in examine(commands)[1]
+    api.create(scalers, gpu_scaler("two"))
+    found = examine(commands)[1]["scalers-conflict"]
+    assert found["target"] == f"deployment {namespace}/web"
+    assert "GpuScaler one, GpuScaler two" in found["found"]
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gpuscalers.cotenant.dev"
+    versions = api.get(definition)["spec"]["versions"]
+    del versions[0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["memory"]
+    api.patch(definition, {"spec": {"versions": versions}})
+    try:
+        found = examine(commands)[1]["definition-outdated"]
+        assert "lacks fields: status.memory" in found["found"]
+        assert not found["fixable"]
+    finally:
+        define(control_plane)
+    assert "definition-outdated" not in examine(commands)[1]
+    for name in ("one", "two", "observes"):
+        api.delete(f"{scalers}/{name}")

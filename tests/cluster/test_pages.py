@@ -151,7 +151,7 @@ def test_every_command_of_install_first_pod_and_moving_works_as_it_stands(reader
     reader.follow("install", "Upgrade")
     installed.until_ready(api)
     reader.follow("install", "Reboot")
-    reader.follow("install", "Uninstall", only=("helm", "kubectl delete namespace"))
+    reader.follow("install", "Uninstall", only=("helm", "kubectl delete namespace", "kubectl delete crd"))
     api.until_gone(f"/api/v1/namespaces/{chart.NAMESPACE}", 180)
 
     reader.follow("install", "Without Helm")

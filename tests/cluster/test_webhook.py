@@ -37,6 +37,7 @@ FORGED = {
     "devices.cotenant.dev/main": "GPU-0",
     "compute.cotenant.dev/main": "100",
     "card-memory.cotenant.dev/main": "1",
+    "mps-memory.cotenant.dev/main": "0=1M",
 }
 REFUSED = 'failed calling webhook "pods.cotenant.dev"'
 

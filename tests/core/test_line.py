@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from math import inf
 
 import pytest
-from hypothesis import given, settings
+from core.lines import PATIENCE, admitted, asks, filled, machine, now, remembered, wait
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.demand import Demand, Memory
@@ -17,45 +15,8 @@ from cotenant.core.errors import DuplicateCharge
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
-from cotenant.core.line import Fairness, Served, Waiting, order, place_in_line, serve
-from cotenant.core.placement import DEFAULT_TYPICAL, place
-
-PATIENCE = 60
-
-
-def machine(*sizes: int) -> list[GPU]:
-    return [GPU(str(at), at, "T4", size) for at, size in enumerate(sizes)]
-
-
-def asks(size: int, gpus: int = 1, **wishes: tuple[str, ...]) -> Demand:
-    return Demand(Memory(bytes=size * gpus), gpus=gpus, **wishes)  # type: ignore[arg-type]
-
-
-def wait(id: str, demand: Demand, since: float = 0, priority: int = 0, held: tuple[str, ...] = ()) -> Waiting:
-    return Waiting(id, demand, priority, since, held)
-
-
-def now(ledger: Ledger, line: Iterable[Waiting], at: float) -> Served:
-    return serve(ledger, line, at, PATIENCE, DEFAULT_TYPICAL)
-
-
-def admitted(served: Served) -> list[str]:
-    return [grant.id for grant in served.admitted]
-
-
-def remembered(line: Iterable[Waiting], served: Served) -> list[Waiting]:
-    """The line after: those admitted are gone, the holds are noted."""
-    gone = set(admitted(served))
-    return [replace(each, held=served.held.get(each.id, ())) for each in line if each.id not in gone]
-
-
-def filled(gpus: list[GPU], *sizes: int) -> Ledger:
-    grants = [
-        Grant(f"on-{gpu.uuid}", (Share(gpu.uuid, size),))
-        for gpu, size in zip(gpus, sizes, strict=True)
-        if size
-    ]
-    return Ledger(gpus, grants=grants)
+from cotenant.core.line import Waiting, order, place_in_line
+from cotenant.core.placement import place
 
 
 def test_priority_then_age_then_id_decide_the_order() -> None:
@@ -300,172 +261,3 @@ def test_holds_are_stable_until_someone_ahead_needs_the_card(
         if ahead_as_before and waiting.id in first.held and waiting.id not in admitted(later):
             assert later.held[waiting.id] == first.held[waiting.id]
         ahead_as_before &= first.held.get(waiting.id) == later.held.get(waiting.id)
-
-
-# Nobody starves: jobs come, run for at most LONGEST and end.
-
-LONGEST = 50
-
-
-@dataclass(frozen=True)
-class Job:
-    id: str
-    arrival: int
-    demand: Demand
-    run: int
-
-
-def simulate(gpus: list[GPU], jobs: list[Job], patience: float = PATIENCE) -> dict[str, int]:
-    """When each job started. The line is served whenever a job comes or ends, as the machine does it."""
-    ledger, line, started = Ledger(gpus), list[Waiting](), dict[str, int]()
-    events = [(job.arrival, 1, job.id) for job in jobs]
-    by_id = {job.id: job for job in jobs}
-    heapq.heapify(events)
-    while events:
-        at, kind, id = heapq.heappop(events)
-        if kind == 1:
-            line.append(wait(id, by_id[id].demand, since=at))
-        else:
-            assert ledger.release(id)
-        served = serve(ledger, line, at, patience, DEFAULT_TYPICAL)
-        ledger, line = served.ledger, remembered(line, served)
-        for grant in served.admitted:
-            started[grant.id] = at
-            heapq.heappush(events, (at + by_id[grant.id].run, 0, grant.id))
-        assert all(ledger.granted(gpu.uuid) <= gpu.memory for gpu in gpus)
-    assert not ledger.grants
-    return started
-
-
-runs = st.integers(1, LONGEST)
-streams = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 5), runs), min_size=1, max_size=60)
-
-
-def stream(rows: list[tuple[int, int, int]]) -> list[Job]:
-    """Small jobs one after the other, with these gaps between them."""
-    jobs, at = list[Job](), 0
-    for number, (gap, size, run) in enumerate(rows):
-        at += gap
-        jobs.append(Job(f"small-{number:03}", at, asks(size), run))
-    return jobs
-
-
-@settings(max_examples=150)
-@given(
-    st.lists(st.integers(10, 16), min_size=1, max_size=3),
-    streams,
-    st.integers(0, 100),
-    st.data(),
-)
-def test_a_big_demand_starts_within_patience_and_the_longest_running_job(
-    card_sizes: list[int], rows: list[tuple[int, int, int]], arrival: int, data: st.DataObject
-) -> None:
-    gpus, small = machine(*card_sizes), stream(rows)
-    demand = data.draw(
-        st.one_of(
-            st.builds(asks, st.integers(6, max(card_sizes))),
-            st.builds(lambda cards: Demand(whole=cards), st.integers(1, len(gpus))),
-            st.builds(lambda size: asks(size, gpus=len(gpus)), st.integers(6, min(card_sizes))),
-        )
-    )
-    big = Job("big", arrival, demand, LONGEST)
-    started = simulate(gpus, [*small, big])
-    assert set(started) == {job.id for job in [*small, big]}, "all start in the end"
-    older = [started[job.id] for job in small if job.arrival <= arrival]
-    assert started["big"] <= max([arrival + PATIENCE, *older]) + LONGEST
-
-
-@settings(max_examples=100)
-@given(streams, st.lists(st.tuples(st.integers(1, 3), runs), min_size=2, max_size=4))
-def test_several_big_ones_start_one_after_the_other_at_the_latest(
-    rows: list[tuple[int, int, int]], wholes: list[tuple[int, int]]
-) -> None:
-    small = [replace(job, arrival=job.arrival + 1) for job in stream(rows)]
-    bigs = [Job(f"big-{at}", 0, Demand(whole=cards), run) for at, (cards, run) in enumerate(wholes)]
-    running = [Job(f"a-{at}", 0, asks(6), LONGEST) for at in range(3)]
-    started = simulate(machine(10, 10, 10), [*running, *bigs, *small])
-    for at, big in enumerate(bigs, start=1):
-        assert started[big.id] <= PATIENCE + at * LONGEST
-
-
-def test_without_holding_a_steady_stream_would_starve_the_big_one() -> None:
-    small = [Job(f"small-{number:03}", number * 4, asks(3), 15) for number in range(100)]
-    big = Job("big", 1, asks(10), 5)
-    started = simulate(machine(10), [*small, big])
-    assert started["big"] <= 1 + PATIENCE + 15
-    assert sum(started[job.id] < started["big"] for job in small) > 10, "it was passed while it was patient"
-    assert simulate(machine(10), [*small, big], patience=inf)["big"] > small[-1].arrival
-
-
-def of(owner: str, *ids: str, since: float = 0, priority: int = 0) -> list[Waiting]:
-    """Demands of one owner, that joined one after the other."""
-    return [Waiting(id, asks(1), priority, since + at, owner=owner) for at, id in enumerate(ids)]
-
-
-def test_owners_take_turns_however_many_demands_one_has() -> None:
-    line = [*of("ann", "a1", "a2", "a3", "a4"), *of("bob", "b1", "b2", since=10), *of("cyd", "c1", since=20)]
-    assert [each.id for each in order(line)] == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
-    assert place_in_line(line, "b1") == 2
-
-
-def test_who_had_a_turn_last_comes_last() -> None:
-    line = [*of("ann", "a1", "a2"), *of("bob", "b1", since=10), *of("cyd", "c1", since=20)]
-    assert [each.id for each in order(line, {"ann": 7, "bob": 9})] == ["c1", "a1", "b1", "a2"]
-
-
-def test_priority_counts_only_among_an_owner_s_own() -> None:
-    line = [*of("ann", "a1", "a2"), *of("ann", "urgent", since=99, priority=1000), *of("bob", "b1", since=10)]
-    assert [each.id for each in order(line, {"ann": 1})] == ["b1", "urgent", "a1", "a2"]
-
-
-def test_one_card_that_takes_one_at_a_time_goes_round() -> None:
-    """Ann's twenty were there before Bob's and Cyd's few: nobody's first waits for more than one of each."""
-    line = [
-        *of("ann", *(f"a{at}" for at in range(20))),
-        *of("bob", *(f"b{at}" for at in range(3)), since=100),
-        *of("cyd", "c0", since=101),
-    ]
-    line = [replace(each, demand=asks(10)) for each in line]
-    turns: dict[str, int] = {}
-    started = []
-    for number in range(len(line)):
-        served = serve(Ledger(machine(10)), line, 1000, PATIENCE, DEFAULT_TYPICAL, Fairness(turns))
-        (id,) = admitted(served)
-        assert served.turns == (id,)
-        started.append(id)
-        turns[next(each.owner for each in line if each.id == id)] = number
-        line = remembered(line, served)
-    assert started[:8] == ["a0", "b0", "c0", "a1", "b1", "a2", "b2", "a3"]
-
-
-def test_what_overtakes_its_owner_s_first_costs_no_turn() -> None:
-    ledger = filled(machine(10, 4), 5, 0)
-    line = [Waiting("big", asks(10), 0, 0, owner="ann"), Waiting("small", asks(2), 0, 1, owner="ann")]
-    served = serve(ledger, line, 2, PATIENCE, DEFAULT_TYPICAL, Fairness({"ann": 1}))
-    assert (admitted(served), served.turns) == (["small"], ())
-
-
-def test_a_big_demand_is_passed_by_each_other_owner_once() -> None:
-    """Small demands of others and of its own owner keep coming, and both cards are never idle by themselves."""
-    gpus = machine(10, 10)
-    big = Waiting("big", asks(10), 0, 0, owner="ann")
-    line: list[Waiting] = [big]
-    turns = {"ann": 0}
-    running: list[Grant] = [Grant("x", (Share("0", 6),)), Grant("y", (Share("1", 6),))]
-    for at in range(1, 40):
-        line += [
-            Waiting(f"a{at}", asks(6), 0, at * 10, owner="ann"),
-            Waiting(f"b{at}", asks(6), 0, at * 10, owner="bob"),
-        ]
-        running = running[1:]  # the one that has run for longest ends
-        served = serve(
-            Ledger(gpus, grants=running), line, at * 10, PATIENCE, DEFAULT_TYPICAL, Fairness(turns)
-        )
-        owners = {each.id: each.owner for each in line}
-        turns |= {owners[id]: at for id in served.turns}
-        running += served.admitted
-        line = remembered(line, served)
-        if "big" in admitted(served):
-            break
-    assert "big" in {grant.id for grant in running}
-    assert at <= PATIENCE // 10 + 3

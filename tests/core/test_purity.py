@@ -11,6 +11,7 @@ import cotenant.core
 
 ALLOWED = {
     "__future__",
+    "array",
     "bisect",
     "collections",
     "dataclasses",

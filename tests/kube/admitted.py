@@ -23,6 +23,7 @@ FORGED = {
     "devices.cotenant.dev/main": "all",
     "compute.cotenant.dev/main": "100",
     "card-memory.cotenant.dev/main": "1",
+    "mps-memory.cotenant.dev/main": "0=999999M",
     "ALIYUN_COM_GPU_MEM_IDX": "0",
     "ALIYUN_COM_GPU_MEM_ASSIGNED": "false",
     "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1",

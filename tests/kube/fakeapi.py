@@ -121,7 +121,13 @@ class FakeApi:
     # The verbs of the client.
 
     async def get(
-        self, resource: Resource[Any], name: str, namespace: str | None = None, *, within: float | None = None
+        self,
+        resource: Resource[Any],
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        within: float | None = None,
     ) -> Any:
         await self._meet("get", resource, name, lambda: None)
         return _typed(resource, self._found(resource, name, namespace))
@@ -140,7 +146,7 @@ class FakeApi:
         self, resource: Resource[Any], selection: Selection = EVERYTHING, **_: object
     ) -> Listing[Any]:
         await self._meet("list", resource, "", lambda: None)
-        wanted = dict(part.split("=", 1) for part in selection.labels.split(",") if part)
+        wanted = dict(part.split("=", 1) for part in selection.labels.split(",") if "=" in part)
         found = [
             _typed(resource, each)
             for key, each in self.objects.items()
@@ -176,11 +182,14 @@ class FakeApi:
         namespace: str | None = None,
         *,
         guard: Guard = NOT_GUARDED,
+        strategic: bool = False,
         **_: object,
     ) -> Any:
         def act() -> None:
             found = self._guarded(resource, name, namespace, guard)
-            self._write("patch", resource, _merged(found, changes), namespace)
+            merged = _merged(found, changes, strategic=strategic)
+            if not strategic or merged != found:
+                self._write("patch", resource, merged, namespace)
 
         await self._meet("patch", resource, name, act)
         return _typed(resource, self._found(resource, name, namespace))
@@ -366,8 +375,13 @@ def _typed(resource: Resource[Any], body: Json) -> Any:
     return resource.decode(msgspec.json.encode(body))
 
 
-def _merged(before: Any, changes: Any) -> Any:
-    """RFC 7386."""
+def _merged(before: Any, changes: Any, *, strategic: bool = False) -> Any:
+    """RFC 7386; `strategic`: items of lists, which are conditions, are merged by their type."""
+    if strategic and isinstance(changes, list):
+        by_type = {each["type"]: each for each in before or ()}
+        for each in changes:
+            by_type[each["type"]] = _merged(by_type.get(each["type"]), each)
+        return list(by_type.values())
     if not isinstance(changes, Mapping):
         return changes
     merged = dict(before) if isinstance(before, Mapping) else {}
@@ -375,7 +389,7 @@ def _merged(before: Any, changes: Any) -> Any:
         if value is None:
             merged.pop(key, None)
         else:
-            merged[key] = _merged(merged.get(key), value)
+            merged[key] = _merged(merged.get(key), value, strategic=strategic)
     return merged
 
 

@@ -64,6 +64,11 @@ def test_a_file_says_what_differs(tmp_path: Path) -> None:
     assert settings.dialects.nvidia.enabled
 
 
+def test_a_tmpfs_can_be_switched_off_as_its_explanation_says() -> None:
+    settings = read('[agent]\nslots_size = "0"\n[mps]\nsize = "0"')
+    assert (settings.agent.slots_size, settings.mps.size) == (0, 0)
+
+
 def test_the_environment_goes_over_the_file() -> None:
     settings = read(
         'namespace = "file"\n[line]\nretry = "9s"\npatience = "9s"',
@@ -161,6 +166,10 @@ def test_variables_of_others_are_not_settings() -> None:
         ("[[line]]\n", "line: this is a section"),
         ("[namespace]\nx = 1", "namespace: {'x': 1} is not a text"),
         ('[agent]\ncontext_memory = "lots"', "agent.context_memory: 'lots' is not an amount of memory"),
+        ('[agent]\ncontext_memory = "0"', "agent.context_memory: '0' must be more than zero"),
+        ('[mps]\ndaemons = "both"', "mps.daemons: 'both' is not one of off, node, card"),
+        ('[mps]\npinned_memory = "1.5G"', "mps.pinned_memory: '1.5G' is not a whole number with M or G"),
+        ("[mps]\nactive_thread_percentage = 101", "mps.active_thread_percentage: 101 is not from 1 to 100"),
         ('[agent]\nmode = "strict"', "agent.mode: 'strict' is not one of observe, warn, enforce"),
         ('[agent]\nsimulate = "2xTitan"', "agent.simulate: simulated GPUs: no model 'Titan'"),
         ('[agent]\nslots = "run"', "agent.slots: 'run' is not the absolute path of a folder"),

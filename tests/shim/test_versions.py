@@ -102,7 +102,9 @@ def test_every_version_means_what_the_driver_says(bench: Bench, flags: int):
             print(name, version, forms.get(value, "-") if value else "")
     """
     table = (Path(__file__).resolve().parents[2] / "csrc" / "shim" / "hooks.h").read_text()
-    names = sorted({line.split(", ")[1] for line in table.splitlines() if line.startswith("    HOOK(cu")})
+    names = sorted(
+        {line.split(", ")[1].split(")")[0] for line in table.splitlines() if line.startswith("    HOOK(cu")}
+    )
     code = code.replace("NAMES", repr(names)).replace("FLAGS", str(flags))
     assert bench.run(code).stdout == bench.run(code, shim=False).stdout
 

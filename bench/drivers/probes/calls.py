@@ -9,6 +9,7 @@ The answers are result codes, `signal 11`, `hang`, or `missing` where the driver
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import sys
@@ -20,8 +21,18 @@ SECONDS = 20
 ARGUMENTS = 8
 
 library = ctypes.CDLL("libcuda.so.1")
-scratch = ctypes.create_string_buffer(SCRATCH)
-there = ctypes.addressof(scratch) + SCRATCH // 2
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_size_t
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+there = SCRATCH // 2 + libc.mmap(
+    ctypes.c_size_t(0x7000_1000_0000),
+    ctypes.c_size_t(SCRATCH),
+    mmap.PROT_READ | mmap.PROT_WRITE,
+    PRIVATE,
+    -1,
+    ctypes.c_size_t(0),
+)
+"""Where the kernel puts it if that is free: the same in each run, since some calls take it for a number."""
 
 KINDS = {
     "zeros": [0] * ARGUMENTS,

@@ -94,3 +94,7 @@ tolerations:
 {{- define "cotenant.extender-port" -}}
 {{ dig "extender" "port" 8444 .Values.settings }}
 {{- end }}
+
+{{- define "cotenant.keda-port" -}}
+{{ dig "keda" "port" 8445 .Values.settings }}
+{{- end }}

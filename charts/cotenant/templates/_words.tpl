@@ -32,6 +32,7 @@ key in ["cotenant.dev/grant", "cotenant.dev/retry"]
 || key.startsWith("devices.cotenant.dev/")
 || key.startsWith("compute.cotenant.dev/")
 || key.startsWith("card-memory.cotenant.dev/")
+|| key.startsWith("mps-memory.cotenant.dev/")
 {{- end }}
 
 {{/* CEL: whether the container `c` holds a slot; every GPU pod has one that does, once it was admitted. */}}

@@ -54,18 +54,20 @@ def where_options(function: F) -> F:
 
 def namespace_options(function: F) -> F:
     """Adds --kubeconfig, --context, -n and -A; the command receives them as `where`."""
+    return _with_namespace(function, "The namespace; by default the context's own.", "All namespaces.")
 
+
+def scope_options(function: F) -> F:
+    """Adds the same to a command that is about all namespaces unless one is named."""
+    return _with_namespace(function, "Only this namespace.", "All namespaces: the default.")
+
+
+def _with_namespace(function: F, about_one: str, about_all: str) -> F:
     def options(inner: F) -> F:
-        inner = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")(
+        inner = click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help=about_all)(inner)
+        inner = click.option("-n", "--namespace", metavar="NAME", help=about_one, shell_complete=namespaces)(
             inner
         )
-        inner = click.option(
-            "-n",
-            "--namespace",
-            metavar="NAME",
-            help="The namespace; by default the context's own.",
-            shell_complete=namespaces,
-        )(inner)
         return _connection_options(inner)
 
     return _given_where(function, options)

@@ -56,6 +56,15 @@ def jobs(ctx: click.Context) -> Iterable[Choice]:
 
 
 @_completion
+def workloads(ctx: click.Context) -> Iterable[Choice]:
+    """Names of the workloads of `cotenant up`."""
+    from cotenant.cli.compose import ledger_file
+
+    folder = ledger_file(_simulate(ctx)).parent / f"scalers-{os.getuid()}"
+    return [(file.stem, "") for file in sorted(folder.glob("*.json")) if file.stem != "declared"]
+
+
+@_completion
 def gpus(ctx: click.Context) -> Iterable[Choice]:
     """Indices and UUIDs of this machine's GPUs."""
     simulate = _simulate(ctx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CONTEXT_MEMORY = "512Mi"
 """Default memory charged for a CUDA context: the usual size on recent GPUs."""
+ITSELF = (sys.executable, "-m", "cotenant.cli.main")
 
 
 def simulate_option(function: F) -> F:
@@ -69,6 +71,7 @@ def machine_of(simulate: str | None) -> Machine:
         context_bytes=parse_bytes(context, "COTENANT_CONTEXT_MEMORY"),
         patience=waits,
         caps=load_caps(),
+        itself=ITSELF,
     )
 
 
@@ -82,10 +85,10 @@ def ledger_file(simulate: str | None) -> Path:
 def _simulated(spec: str, base: Path, patience: float) -> Machine:
     from cotenant.hardware.standin import driver as standin
 
-    cards_of_spec = standin.parse_spec(spec)  # before anything is created: it may be refused
+    described = standin.parse_description(spec)  # before anything is created: it may be refused
     place = home.prepare(base, spec)
     if not place.standin.exists():  # each spec has its own folder, so what exists matches the spec
-        standin.create(place.standin, cards_of_spec)
+        standin.create(place.standin, described.cards, driver=described.driver)
     cards = standin.environment(place.standin, {"LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", "")})
     return Machine(
         home=place,
@@ -96,4 +99,5 @@ def _simulated(spec: str, base: Path, patience: float) -> Machine:
         patience=patience,
         caps=load_caps(),
         card_environment={**cards, "COTENANT_SIMULATE": spec},
+        itself=(*ITSELF, "--simulate", spec),
     )

@@ -50,10 +50,11 @@ class _Paper:
 @simulate_option
 @click.pass_context
 def command(ctx: click.Context) -> int:
-    """Show GPU sharing in half a minute, on simulated GPUs.
+    """Show GPU sharing in under a minute, on simulated GPUs.
 
     Real processes share a GPU: one asks for too much, one waits in line, one is resized while it runs,
-    one is killed with -9, one becomes idle. Each part is measured by what the simulated driver counts.
+    one is killed with -9, one becomes idle. Then a worker that idles gives its GPU to somebody in line, and
+    a message in its queue brings it back. Each part is measured by what the simulated driver counts.
     It touches neither real GPUs nor your ledger, and leaves nothing behind.
 
     \b

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
 
 _LOOKED_AT = "the ledger, slots, grants, the line, GPUs, driver and shim"
-_LOOKED_AT_IN_CLUSTER = "leader, certificates, webhook, policies, schedulers, grants, nodes, GPUs and slots"
+_LOOKED_AT_IN_CLUSTER = (
+    "leader, certificates, webhook, policies, schedulers, grants, nodes, GPUs, slots and GpuScalers"
+)
 APART = 3
 """Findings of one kind that are shown one by one, and in full of those that are more."""
 NAMED = 12

@@ -28,6 +28,8 @@ HEADER = (
     Column("COMMAND", rank=1, least=12),
 )
 SHOWN = 20
+LONGEST_REASON = 40
+"""Characters; -o json has all of it."""
 
 
 @click.command()
@@ -54,7 +56,8 @@ def command(ctx: click.Context, name: str | None, last: int, output: str) -> Non
 
     PEAK is the most that its processes held together, contexts included; `-` if it is not known. WOULD DO
     is what to ask for with --gpu-memory the next time: the peak and some headroom. TIME runs until its end
-    was seen. EXIT is `-` if `cotenant run` was killed before it could see it.
+    was seen. EXIT is the command's own code, `-` if `cotenant run` was killed before it could see it; behind
+    it is why Cotenant stopped it, such as `143 (idle for 2h)`.
 
     The ledger keeps the last 1000.
     """  # noqa: D301 -- \b keeps the lines below it as they are
@@ -89,7 +92,8 @@ def _row(job: EndedJob) -> tuple[str, ...]:
         "-" if job.peak is None else format_bytes(job.peak),
         str(job.denied) + (f" (+{job.over} let through)" if job.over else ""),
         table.duration(job.seconds),
-        "-" if job.code is None else str(job.code),
+        ("-" if job.code is None else str(job.code))
+        + (f" ({table.cut(job.stopped, LONGEST_REASON)})" if job.stopped else ""),
         "-" if wants is None else format_exact(wants),
         table.command_line(job.command),
     )

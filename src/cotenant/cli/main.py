@@ -24,13 +24,20 @@ COMMANDS = {
     "resize": "change the GPU memory of a running command",
     "history": "list commands that have ended, with their peak",
     "top": "watch GPUs and grants live",
+    "metrics": "serve this machine's metrics to Prometheus",
+    "up": "run workloads, sized by their queues: to zero and back",
+    "scalers": "list the workloads of `up`: replicas, backlog, state",
+    "down": "stop the workloads of `up`",
     "doctor": "find and repair what is wrong",
     "demo": "show GPU sharing on simulated GPUs",
+    "simulate": "replay recorded load against scaling policies",
+    "recommend": "advise how much GPU memory to ask for",
     "setup": "create the folder for all users (as root)",
     "status": "list a cluster's GPUs: what is granted, to whom",
     "explain": "explain where a pod runs, or why it is pending",
     "drain": "take one GPU of a cluster out of service",
     "undrain": "put a drained GPU back into service",
+    "wake": "bring back a workload that was released as idle",
     "uninstall": "remove what is left of Cotenant in a cluster",
     "server": "run the server: webhook, extender, line",
     "agent": "run the agent of a GPU node",
@@ -40,7 +47,20 @@ COMMANDS = {
 }
 """The summary of each subcommand; its code is `cotenant.cli.<name>:command`."""
 
-OF_KUBECTL = ("status", "explain", "doctor", "drain", "undrain", "uninstall", "settings")
+INTERNAL = ("keep-idle-rule", "keep-scaling")
+"""Subcommands that only Cotenant itself calls: they are not listed."""
+
+OF_KUBECTL = (
+    "status",
+    "explain",
+    "recommend",
+    "doctor",
+    "drain",
+    "undrain",
+    "wake",
+    "uninstall",
+    "settings",
+)
 """What `kubectl cotenant` offers: the others are about one machine, or run in a pod."""
 
 PLUGIN = "kubectl cotenant"
@@ -86,7 +106,8 @@ class _Table(click.Group):
         """Names the field as it was typed: `gpus: ...` of a demand is `--gpus: ...` on the command line."""
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
         field = str(error).partition(":")[0]
-        typed = {name for param in command.params for name in param.opts} if command else set()
+        commands = [*command.commands.values(), command] if isinstance(command, click.Group) else [command]
+        typed = {name for each in commands if each for param in each.params for name in param.opts}
         return BadInput(f"--{error}") if f"--{field}" in typed else error
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -124,8 +145,8 @@ def _is_plugin(ctx: click.Context) -> bool:
 
 
 def _module(name: str) -> str | None:
-    module = f"cotenant.cli.{name}"
-    return module if name in COMMANDS and importlib.util.find_spec(module) else None
+    module = f"cotenant.cli.{name.replace('-', '_')}"
+    return module if name in (*COMMANDS, *INTERNAL) and importlib.util.find_spec(module) else None
 
 
 def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -27,7 +27,9 @@ _TAIL = """\
 | 0 | done |
 | 1 | it could not be done; `doctor`: something is left; `demo`: not every part happened |
 | 2 | bad input; the message names the option |
+| 3, 4 | `recommend`: nothing can be advised; with `--check`, something asks for less than is advised |
 | 75 | no room now (`run --no-wait`, `run --wait-timeout`, `resize`) |
+| 124 | `run`: stopped by `--idle-timeout` |
 | 126, 127 | `run`: the command is not executable, or was not found |
 | 128+n | ended by signal n: 130 Ctrl-C, 141 the reader of the output has ended, 143 SIGTERM |
 
@@ -44,7 +46,10 @@ def reference() -> str:
     for name in group.list_commands(root):
         command = group.get_command(root, name)
         if command is not None:
-            parts.append(_section(click.Context(command, parent=root, info_name=name)))
+            own = click.Context(command, parent=root, info_name=name)
+            parts.append(_section(own))
+            below = command.commands.values() if isinstance(command, click.Group) else ()
+            parts += [_section(click.Context(each, parent=own, info_name=each.name)) for each in below]
     plugin = click.Context(
         group, info_name=PLUGIN, terminal_width=WIDTH, max_content_width=WIDTH, **group.context_settings
     )

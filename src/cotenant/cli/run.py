@@ -17,8 +17,11 @@ from cotenant.core.mode import DEFAULT_MODE, MODES
 from cotenant.core.units import check_unit, format_bytes, format_exact, parse_duration, parse_memory
 from cotenant.local import containers
 from cotenant.local.ended import EndedJob
+from cotenant.local.job import IdleRule
 from cotenant.local.machine import Machine
 from cotenant.local.run import Interrupted, RunRequest, run
+
+LEAST_IDLE = 1.0
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -31,6 +34,9 @@ from cotenant.local.run import Interrupted, RunRequest, run
 @click.option("--whole", type=int, metavar="N", help="N GPUs for this command alone, with all their memory.")
 @click.option(
     "--gpu-compute", type=int, metavar="30", help="Percent of the GPU's compute; enforced where MPS runs."
+)
+@click.option(
+    "--mps", is_flag=True, help="With --gpu-compute: start NVIDIA's MPS control daemon where none runs."
 )
 @click.option("--gpu-model", metavar="A100,H100", help="Only on GPUs of these models.")
 @click.option(
@@ -60,6 +66,17 @@ from cotenant.local.run import Interrupted, RunRequest, run
     help="Among your own waiting commands: the higher is first. Users take turns.  [default: 0]",
 )
 @click.option("--wait-timeout", metavar="10m", help="Wait for room at most this long, then exit 75.")
+@click.option(
+    "--idle-timeout",
+    metavar="2h",
+    help="Stop the command once it has launched no kernel and allocated no GPU memory for this long.",
+)
+@click.option(
+    "--idle-shrink",
+    is_flag=True,
+    help="At --idle-timeout first shrink its grant to what is in use; stop it after that time once more.",
+)
+@click.option("--workload", hidden=True)  # `cotenant up` marks its replicas with it
 @click.option("-q", "--quiet", is_flag=True, help="Print no messages but errors, and no summary at the end.")
 @click.option(
     "--print",
@@ -94,13 +111,30 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
     counts as COTENANT_CONTEXT_MEMORY (512Mi unless set). Smaller demands may overtake a waiting one for
     COTENANT_PATIENCE (60s unless set); then GPUs are held for it. Users take turns in line.
 
+    With --idle-timeout a forgotten notebook gives its GPU back: no launch and no allocation in any of its
+    processes for that time, counted from its grant. All its processes get SIGTERM, and SIGKILL 10 s later.
+    With --idle-shrink the grant is first lowered to what is in use, and the line gets the rest at once; a
+    later allocation beyond it fails, until `cotenant resize` raises it. If it works again, the time begins
+    anew. Both hold also if `cotenant run` is killed with -9.
+
+    \b
+    cotenant run --gpu-memory 8Gi --idle-timeout 2h -- jupyter lab
+    cotenant run --gpu-memory 8Gi --idle-timeout 30m --idle-shrink -- jupyter lab
+
+    With --gpu-compute NVIDIA's MPS holds each process to that share of the GPU's SMs, and to the memory
+    as well, where its control daemon runs. With --mps one is started for you, and ended when no command
+    needs it any more. A fault of one process then ends all processes on the same MPS server.
+
+    \b
+    cotenant run --gpu-memory 4Gi --gpu-compute 30 --mps -- ./serve
+
     At the end a line on stderr says what it held and what would do; `cotenant history` keeps it.
 
     Inside a grant (in a command that `cotenant run` has started) it uses that grant: nothing more is
     charged, and all commands in it share its limit. To ask for more than the grant has is refused.
 
-    Exit codes: the command's own (128+n after signal n), 75 no room, 127 not found, 126 not executable, 2
-    bad input.
+    Exit codes: the command's own (128+n after signal n), 75 no room, 124 stopped by --idle-timeout, 127 not
+    found, 126 not executable, 2 bad input.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     if not command:
         raise BadInput(
@@ -123,6 +157,9 @@ def command(ctx: click.Context, /, command: tuple[str, ...], **options: Any) -> 
         wait=not options["no_wait"],
         timeout=None if timeout is None else parse_duration(timeout, "--wait-timeout"),
         priority=options["priority"],
+        idle=_idle_rule(options, demand),
+        workload=options["workload"],
+        mps=_mps(options),
     )
     tell = _ignore if options["quiet"] else _tell
     try:
@@ -177,6 +214,30 @@ def _demand(options: dict[str, Any]) -> Demand:
         uuids=tuple(uuid for text in options["uuids"] for uuid in _words(text, "--gpu")),
         placement=options["placement"],
     )
+
+
+def _mps(options: dict[str, Any]) -> bool:
+    if options["mps"] and options["gpu_compute"] is None:
+        raise BadInput("--mps: which share of compute? Add it, as in --gpu-compute 30 --mps")
+    return bool(options["mps"])
+
+
+def _idle_rule(options: dict[str, Any], demand: Demand) -> IdleRule | None:
+    text, shrink = options["idle_timeout"], options["idle_shrink"]
+    if text is None:
+        if shrink:
+            raise BadInput("--idle-shrink: at which time? Add it, as in --idle-timeout 2h --idle-shrink")
+        return None
+    seconds = parse_duration(text, "--idle-timeout")
+    if seconds < LEAST_IDLE:
+        raise BadInput(
+            f"--idle-timeout: {text} is too short: idleness is noted to the second, take 1s or more"
+        )
+    if shrink and demand.memory is None:
+        raise BadInput(
+            "--idle-shrink: whole GPUs cannot shrink: leave it out, or ask for a part with --gpu-memory"
+        )
+    return IdleRule(seconds, shrink)
 
 
 def _whole(cards: int) -> int:

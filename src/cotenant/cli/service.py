@@ -36,8 +36,13 @@ def run_service(
 
     settings = load(file, parts)
     access = find(path=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    run_until_signal(serve(settings, access))
+
+
+def run_until_signal(work: Awaitable[None]) -> None:
+    """Runs until SIGTERM or SIGINT; a CotenantError ends the process with its message."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_until_signal(serve(settings, access)))
+        runner.run(_until_signal(work))
 
 
 def load(file: Path | None, parts: Iterable[type[Part]]) -> Settings:

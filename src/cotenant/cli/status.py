@@ -30,7 +30,8 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
 
     \b
     cotenant status                      one line per node, as `kubectl inspect gpushare` prints it
-    cotenant status -d                   the pods of each GPU; which GPUs are unhealthy or drained
+    cotenant status -d                   the pods of each GPU; which GPUs are unhealthy or drained; what was
+                                         asked to hold each pod to its limit, and what does
     cotenant status -d -n team           only that namespace's pods are listed
     cotenant status gpu-node-1 -w        one node, again at every change
     cotenant status -o json              bytes as integers, UUIDs, health
@@ -72,7 +73,9 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
             "no node reports a GPU: Cotenant's agents report them; see whether they run: "
             "kubectl get pods -A -l app.kubernetes.io/name=cotenant\n"
         )
-    text = inspect_table.details(nodes, namespace) if details else inspect_table.summary(nodes)
+    text = inspect_table.summary(nodes)
+    if details:
+        text = inspect_table.details(nodes, namespace) + inspect_table.limits(nodes, namespace)
     return "".join(f"{table.printable(line)}\n" for line in text.splitlines())
 
 

@@ -32,8 +32,11 @@ _SECONDS = {
     "m": Fraction(60),
     "s": Fraction(1),
     "ms": Fraction(1, 1000),
+    "us": Fraction(1, 10**6),
+    "\u00b5s": Fraction(1, 10**6),
+    "ns": Fraction(1, 10**9),
 }
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|d|h|m|s)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|us|\u00b5s|ns|d|h|m|s)")
 _LONGEST_DURATION = 36500 * 86400
 
 
@@ -102,20 +105,37 @@ def check_unit(text: str, field: str) -> None:
 
 
 def parse_duration(text: str, field: str) -> float:
-    """Parses a duration into seconds. Zero is valid; a number without a unit is not."""
+    """Parses a duration into seconds. Zero is valid; a number without a unit is not.
+
+    Go's durations, and days. Units go from the largest to the smallest, each at most once.
+    """
     body = text.strip()
     total, at, last = Fraction(0), 0, Fraction(_LONGEST_DURATION)
     for match in _DURATION.finditer(body) if len(body) <= LONGEST else ():
         unit = _SECONDS[match[2]]
         if match.start() != at or unit >= last:
             break
-        total, at, last = total + Fraction(match[1]) * unit, match.end(), unit
+        total, at, last = total + Fraction(match[1].removesuffix(".")) * unit, match.end(), unit
     if at == 0 or at != len(body):
         hint = f"; did you mean {body}s?" if re.fullmatch(r"[0-9]{1,9}", body) else ""
         raise BadInput(f"{field}: {_quote(text)} is not a duration: write it like {ACCEPTED_DURATION}{hint}")
     if total > _LONGEST_DURATION:
         raise BadInput(f"{field}: {_quote(text)} is longer than 36500d")
     return float(total)
+
+
+def format_duration(seconds: float) -> str:
+    """Formats seconds to the millisecond, so that `parse_duration` and Go read the same: `1h30m`, `800ms`."""
+    whole, thousandths = divmod(round(abs(seconds) * 1000), 1000)
+    hours, minutes, rest = whole // 3600, whole % 3600 // 60, whole % 60
+    parts = [f"{amount}{unit}" for amount, unit in ((hours, "h"), (minutes, "m")) if amount]
+    if thousandths and whole:
+        parts.append(f"{rest}.{thousandths:03d}".rstrip("0") + "s")
+    elif thousandths:
+        parts.append(f"{thousandths}ms")
+    elif rest or not parts:
+        parts.append(f"{rest}s")
+    return ("-" if seconds < 0 else "") + "".join(parts)
 
 
 def format_bytes(amount: int, digits: int = 1) -> str:

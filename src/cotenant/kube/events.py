@@ -1,7 +1,8 @@
-"""Records events on pods: what `kubectl describe pod` shows of a pod that waits, with figures.
+"""Records events on pods and workloads: what `kubectl describe` shows of one that waits, with figures.
 
-There is one event object for each pod and reason, whose text and count change. Each is written at most once a
-minute, and only if the API server has time: events are for people, nothing depends on them.
+There is one event object for each object and reason, whose text and count change. Each is written at most
+once a minute, unless the caller wants every one, and only if the API server has time: events are for people,
+nothing depends on them.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Any
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.informers import Need
-from cotenant.kube.api.objects import Pod
-from cotenant.kube.api.resources import EVENTS, PODS
+from cotenant.kube.api.objects import HasMeta, Pod
+from cotenant.kube.api.resources import EVENTS, PODS, Resource
 from cotenant.kube.api.store import Change
+from cotenant.kube.api.timestamps import timestamp
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.part import Context, Part
 from cotenant.kube.pods.fields import PodFields
@@ -39,14 +41,18 @@ MOST = 1000
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """Whom an event is about. The pod itself is not kept: it comes with all its annotations."""
+    """Whom an event is about. The object itself is not kept: it comes with all its annotations."""
 
     namespace: str
     name: str
+    api_version: str
+    kind: str
+    type: str
 
     @classmethod
-    def of(cls, pod: Pod) -> _Subject:
-        return cls(pod.metadata.namespace, pod.metadata.name)
+    def of(cls, object: HasMeta, resource: Resource[Any], type: str) -> _Subject:
+        meta = object.metadata
+        return cls(meta.namespace, meta.name, resource.api_version, resource.kind, type)
 
 
 @dataclass
@@ -67,15 +73,34 @@ class EventRecorder:
     _waiting: dict[tuple[str, str], tuple[_Subject, str | Callable[[], str]]] = field(default_factory=dict)
     _some: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
-    def record(self, pod: Pod, reason: str, message: str | Callable[[], str]) -> None:
-        """Queues an event. `message` is worked out only if it is written."""
-        key = (pod.metadata.uid, reason)
+    def record(
+        self,
+        object: HasMeta,
+        reason: str,
+        message: str | Callable[[], str],
+        resource: Resource[Any] = PODS,
+        *,
+        normal: bool = False,
+        each: bool = False,
+    ) -> None:
+        """Queues an event about an object, a pod unless `resource` says otherwise. `message` is worked out
+        only if it is written. `each`: this one is written also if another was a moment ago.
+        """
+        key = (object.metadata.uid, reason)
         told = self._told.get(key)
-        if told is not None and self.clock() - told.at < PAUSE:
+        if told is not None and not each and self.clock() - told.at < PAUSE:
             return
         if len(self._waiting) < MOST:
-            self._waiting[key] = (_Subject.of(pod), _cut(message))
+            subject = _Subject.of(object, resource, "Normal" if normal else "Warning")
+            self._waiting[key] = (subject, _cut(message))
             self._some.set()
+
+    async def record_now(self, object: HasMeta, reason: str, message: str) -> None:
+        """Writes an event about a pod before it returns: the pod may be gone a moment later, and what waits
+        to be written about it with it.
+        """
+        subject = _Subject.of(object, PODS, "Warning")
+        await self._write(subject, (object.metadata.uid, reason), message)
 
     def forget(self, uid: str) -> None:
         for about in (self._told, self._waiting):
@@ -101,7 +126,7 @@ class EventRecorder:
                 continue  # it does not wait any more
             except Exception:  # whatever it is, the server must not end by it
                 log.exception(
-                    "event cannot be worded", namespace=subject.namespace, pod=subject.name, uid=key[0]
+                    "event cannot be worded", namespace=subject.namespace, name=subject.name, uid=key[0]
                 )
                 continue
             await self._write(subject, key, text)
@@ -115,18 +140,18 @@ class EventRecorder:
         body = {
             "metadata": {"name": _name(subject.name, uid, reason)},
             "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
                 "namespace": subject.namespace,
                 "name": subject.name,
                 "uid": uid,
             },
-            "type": "Warning",
+            "type": subject.type,
             "reason": reason,
             "message": text[:LONGEST_MESSAGE],
             "count": told.count,
-            "firstTimestamp": _stamp(told.since),
-            "lastTimestamp": _stamp(now),
+            "firstTimestamp": timestamp(told.since),
+            "lastTimestamp": timestamp(now),
             "source": {"component": COMPONENT},
             "reportingComponent": COMPONENT,
             "reportingInstance": COMPONENT,
@@ -135,7 +160,7 @@ class EventRecorder:
             await self.client.apply(EVENTS, body, COMPONENT, subject.namespace, force=True, within=5.0)
         except KubeError as error:
             log.debug(
-                "event not recorded", namespace=subject.namespace, pod=subject.name, uid=uid, error=error
+                "event not recorded", namespace=subject.namespace, name=subject.name, uid=uid, error=error
             )
 
 
@@ -143,14 +168,10 @@ def _cut(message: str | Callable[[], str]) -> str | Callable[[], str]:
     return message[:LONGEST_MESSAGE] if isinstance(message, str) else message
 
 
-def _name(pod: str, uid: str, reason: str) -> str:
-    """Returns the event's name; the pod's own may be as long as a name can be."""
+def _name(name: str, uid: str, reason: str) -> str:
+    """Returns the event's name; the object's own may be as long as a name can be."""
     rest = f".{uid[:8].lower()}.{reason.lower()}"
-    return pod[: LONGEST_NAME - len(rest)].rstrip("-.") + rest
-
-
-def _stamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return name[: LONGEST_NAME - len(rest)].rstrip("-.") + rest
 
 
 class Events(Part):

@@ -12,9 +12,13 @@ from typing import Literal
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.settings import AdmissionSettings, WebhookSettings
+from cotenant.kube.agent.mps.settings import MpsSettings
 from cotenant.kube.agent.settings import AgentSettings
 from cotenant.kube.extender.settings import ExtenderSettings
 from cotenant.kube.line.settings import LineSettings
+from cotenant.kube.overuse.settings import LimitsSettings
+from cotenant.kube.scaler.keda.settings import KedaSettings
+from cotenant.kube.scaler.settings import ScalerSettings
 from cotenant.kube.server.settings import LeaderSettings, ServerSettings
 
 
@@ -40,10 +44,18 @@ class Settings:
     """The extender's port and Service. It is plain HTTP only on a loopback address."""
     line: LineSettings = field(default_factory=LineSettings)
     """How waiting pods are served."""
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    """What happens to pods that hold more GPU memory than their limit."""
+    scaler: ScalerSettings = field(default_factory=ScalerSettings)
+    """How GpuScalers are served, and how workloads that idle are released."""
+    keda: KedaSettings = field(default_factory=KedaSettings)
+    """KEDA's external scaler, which reports what GpuScalers have decided."""
     leader: LeaderSettings = field(default_factory=LeaderSettings)
     """Leader election among several servers."""
     agent: AgentSettings = field(default_factory=AgentSettings)
     """What the agent does on each GPU node."""
+    mps: MpsSettings = field(default_factory=MpsSettings)
+    """NVIDIA's MPS on GPU nodes, which holds containers to their share of compute."""
     dialects: Dialects = field(default_factory=Dialects)
     """The resource names of other GPU sharing systems that are understood."""
 

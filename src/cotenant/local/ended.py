@@ -18,6 +18,8 @@ from cotenant.local.processes import boot_id
 
 LONGEST_COMMAND = 1000
 """Characters of a command that are kept."""
+_LATER = ("stopped", "workload")
+"""Fields that former versions did not write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,10 @@ class EndedJob:
     """From its grant until then; None if the machine was restarted in between."""
     code: int | None
     """Exit code as a shell reports it; None if its runner was killed before it could see it."""
+    stopped: str | None = None
+    """Why Cotenant stopped it without being asked, such as `idle for 2h`; None if it did not."""
+    workload: str | None = None
+    """The workload of `cotenant up` whose replica it was."""
 
     @property
     def limit(self) -> int:
@@ -91,12 +97,15 @@ class EndedJob:
             "ended": self.ended,
             "seconds": self.seconds,
             "code": self.code,
+            "stopped": self.stopped,
+            "workload": self.workload,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> EndedJob:
         shares = tuple(EndedShare(each["uuid"], each["limit"], each["peak"]) for each in data["shares"])
-        given = {name: data[name] for name in cls.__slots__ if name not in ("command", "shares")}
+        given = {name: data[name] for name in cls.__slots__ if name not in ("command", "shares", *_LATER)}
+        given |= {name: data.get(name) for name in _LATER}
         return cls(command=tuple(data["command"]), shares=shares, **given)
 
 
@@ -124,6 +133,8 @@ def end_of(job: Job, now: float, unix_time: float) -> EndedJob:
         ended=unix_time,
         seconds=max(0.0, now - (job.granted or 0.0)) if same_boot else None,
         code=job.code,
+        stopped=None if job.stopping is None else job.stopping.reason,
+        workload=job.workload,
     )
 
 

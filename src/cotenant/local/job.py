@@ -15,6 +15,29 @@ from cotenant.local.processes import Process
 
 
 @dataclass(frozen=True, slots=True)
+class IdleRule:
+    """What happens to a job that uses its GPU no longer (`local/idle.py`)."""
+
+    timeout: float
+    """Seconds without a launch and without an allocation."""
+    shrink: bool = False
+    """Whether its grant first shrinks to what is in use. It is stopped after the same time once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A stop that has begun: SIGTERM was sent, and SIGKILL follows after the grace period."""
+
+    since: float
+    grace: float
+    """Seconds."""
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"since": self.since, "grace": self.grace, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job waits in line while it has no shares. Times are seconds since boot, suspends included."""
 
@@ -42,6 +65,13 @@ class Job:
     """Whether its process is the command, which was started or is about to be."""
     code: int | None = None
     """The command's exit code, once its runner has seen it end."""
+    idle: IdleRule | None = None
+    shrunk: float | None = None
+    """When its grant has shrunk since it was idle."""
+    stopping: Stopping | None = None
+    """Set before the first signal is sent: a successor goes on with it."""
+    workload: str | None = None
+    """The workload of `cotenant up` whose replica it is."""
 
     @property
     def owner(self) -> str:
@@ -75,6 +105,10 @@ class Job:
             "priority": self.priority,
             "started": self.started,
             "code": self.code,
+            "idle": None if self.idle is None else [self.idle.timeout, self.idle.shrink],
+            "shrunk": self.shrunk,
+            "stopping": None if self.stopping is None else self.stopping.to_json(),
+            "workload": self.workload,
         }
 
     @classmethod
@@ -97,4 +131,8 @@ class Job:
             priority=data.get("priority", 0),
             started=data.get("started", False),
             code=data.get("code"),
+            idle=IdleRule(*data["idle"]) if data.get("idle") else None,
+            shrunk=data.get("shrunk"),
+            stopping=Stopping(**data["stopping"]) if data.get("stopping") else None,
+            workload=data.get("workload"),
         )

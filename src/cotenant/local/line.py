@@ -154,6 +154,12 @@ def record(machine: Machine, job: Job) -> None:
         books.jobs[job.id] = job
 
 
+def is_stopping(machine: Machine, id: str) -> bool:
+    """Whether Cotenant itself has begun to stop the job."""
+    job = machine.store.find(id)
+    return job is not None and job.stopping is not None
+
+
 def finish(machine: Machine, id: str, code: int) -> EndedJob | None:
     """Records the exit code of a command that has ended, releases its grant and serves the line. Returns what
     is left to say of the job; None while another process still uses its slot.

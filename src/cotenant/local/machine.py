@@ -39,6 +39,8 @@ class Machine:
     """The most that each user may have."""
     card_environment: Mapping[str, str] = field(default_factory=dict)
     """What a command needs to find simulated GPUs; empty for real ones."""
+    itself: tuple[str, ...] = ("cotenant",)
+    """The command line by which Cotenant calls itself for the same GPUs and ledger."""
 
 
 def now() -> float:

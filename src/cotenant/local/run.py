@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from cotenant.core.demand import Demand
-from cotenant.core.errors import CotenantError, LedgerUnusable, NoRoom
+from cotenant.core.errors import BadInput, CotenantError, LedgerUnusable, NoRoom
 from cotenant.core.mode import DEFAULT_MODE, Mode
 from cotenant.core.units import format_bytes
 from cotenant.hardware import slots
@@ -34,11 +34,17 @@ from cotenant.local import (
 )
 from cotenant.local.ended import EndedJob, end_of
 from cotenant.local.environment import VISIBLE
-from cotenant.local.job import Job
+from cotenant.local.job import IdleRule, Job
 from cotenant.local.machine import Machine, now
 
 if TYPE_CHECKING:
     from cotenant.hardware.enforcers.enforcer import Enforcer
+
+
+IDLE_EXIT_CODE = 124
+"""After a stop by --idle-timeout, as timeout(1) has it: a command that exits with 0 at SIGTERM has not done
+its work.
+"""
 
 
 class RunRequest(NamedTuple):
@@ -53,11 +59,16 @@ class RunRequest(NamedTuple):
     """Seconds to wait for room at most; None: without end."""
     priority: int = 0
     """Among the waiting commands of the same user; the higher is first."""
+    idle: IdleRule | None = None
+    workload: str | None = None
+    """The workload of `cotenant up` whose replica it is."""
+    mps: bool = False
+    """Whether to start an MPS control daemon where none runs."""
 
 
 class Ran(NamedTuple):
     code: int
-    """The command's exit code, as a shell reports it."""
+    """The command's exit code, as a shell reports it; 124 if it was stopped because it was idle."""
     ended: EndedJob | None
     """What is left to say of the job; None while another process of it still uses its slot."""
 
@@ -85,38 +96,99 @@ def run(
     elif unreached := containers.outside(request.command):
         tell(f"`{unreached}` starts processes outside this grant: no limit holds there. See `run --print`")
     outer = nested.enclosing(machine, given)
+    if outer is not None and request.idle is not None:
+        raise BadInput(
+            f"idle-timeout: this command is called in the grant of {outer.name} and uses that one: give "
+            f"--idle-timeout to the `cotenant run` that started {outer.name}, or leave it out"
+        )
+    if outer is not None and request.mps:
+        raise BadInput(
+            f"mps: this command is called in the grant of {outer.name} and uses that one: give --mps to the "
+            f"`cotenant run` that started {outer.name}, or leave it out"
+        )
     if outer is not None:
         _run_inside(machine, outer, request, found, environ, tell)
     shim = Shim(machine.shim.library, preload=found.preload)
-    compute = _compute_enforcer(machine, request.demand, environ)
+    compute, own_mps = (
+        (None, False) if container is not None else _compute_enforcer(machine, request, environ)
+    )
     job = _job(machine, request, found, compute)
-    _warn(machine, job, found, tell)
-    with _interruptible():
-        try:
-            job = _granted(machine, job, request, tell)
-        except BaseException:
-            _give_back(machine, job.id)
-            raise
+    _warn(machine, job, request, found, tell)
+    try:
+        with _interruptible():
+            try:
+                job = _granted(machine, job, request, tell)
+                kept = _keep_mps(machine, environ) if own_mps else None
+            except BaseException:
+                _give_back(machine, job.id)
+                raise
+        return _run_granted(machine, job, request, found, (shim, compute), environ, kept, tell)
+    finally:
+        _end_mps(machine, environ)
+
+
+def _run_granted(
+    machine: Machine,
+    job: Job,
+    request: RunRequest,
+    found: program.Program,
+    chosen: tuple[Enforcer, Enforcer | None],
+    environ: Mapping[str, str],
+    kept: int | None,
+    tell: Callable[[str], None],
+) -> Ran:
+    """Starts the command and waits for its end. `kept` is what the command holds of an MPS control daemon of
+    ours; from its start on, only the command does.
+    """
     before = supervise.hold_signals()
     try:
-        enforcers = (shim,) if compute is None else (shim, compute)
+        enforcers = [each for each in chosen if each is not None]
         held, gated = _prepare(machine, job, found, request, enforcers, environ, before)
     except BaseException:
         _give_back(machine, job.id)
         raise
+    finally:
+        if kept is not None:
+            os.close(kept)  # the command has it
+    look, dismiss = _watch_idleness(machine, job, tell)
     try:
         gated.open()
     except CotenantError:
         os.close(held)
         _give_back(machine, job.id)
+        dismiss()
         raise
     os.close(held)  # from here on only the command holds it
-    code = supervise.supervise(gated.pid)
+    ran = _supervise(machine, job, gated.pid, look, tell)
+    if ran.ended is not None:
+        dismiss()
+    return ran
+
+
+def _watch_idleness(
+    machine: Machine, job: Job, tell: Callable[[str], None]
+) -> tuple[Callable[[], float] | None, Callable[[], None]]:
+    """Prepares for --idle-timeout: what looks now and then, and what ends the guard."""
+    if job.idle is None:
+        return None, lambda: None
+    from cotenant.local import idle  # most commands may be idle for as long as they like
+
+    return idle.watch(machine, job.id, tell), idle.guard(machine, job.id)
+
+
+def _supervise(
+    machine: Machine, job: Job, pid: int, look: Callable[[], float] | None, tell: Callable[[str], None]
+) -> Ran:
+    """Waits for the end of the command and releases its grant."""
+    code = supervise.supervise(pid, look)
     try:
-        return Ran(code, line.finish(machine, job.id, code))
+        stopped = line.is_stopping(machine, job.id)
+        ended = line.finish(machine, job.id, code)
     except CotenantError as error:
         tell(f"{error}. The command has ended; its room is free when the next command looks")
         return Ran(code, replace(end_of(job, now(), time.time()), code=code))
+    stopped = stopped or (ended is not None and ended.stopped is not None)
+    return Ran(IDLE_EXIT_CODE if stopped and job.idle is not None else code, ended)
 
 
 def _run_inside(
@@ -149,14 +221,40 @@ def _words(machine: Machine, request: RunRequest, job: Job) -> tuple[str, ...]:
     return containers.with_grant(container, grant)
 
 
-def _compute_enforcer(machine: Machine, demand: Demand, environ: Mapping[str, str]) -> Enforcer | None:
-    """Chooses MPS where its daemon runs; it cannot limit simulated GPUs."""
-    if demand.compute is None or machine.home.simulated:
-        return None
+def _compute_enforcer(
+    machine: Machine, request: RunRequest, environ: Mapping[str, str]
+) -> tuple[Enforcer | None, bool]:
+    """Chooses MPS where its daemon runs; with --mps, one of ours where none does, and says so by True."""
+    compute = request.demand.compute
+    if compute is None or (machine.home.simulated and not request.mps):
+        return None, False
     from cotenant.hardware.enforcers.mps import Mps  # most commands ask for memory only
 
-    mps = Mps(environ, demand.compute)
-    return mps if mps.availability().available else None
+    mps = Mps(environ, compute)
+    if mps.availability().available:
+        return mps, False
+    if not request.mps:
+        return None, False
+    from cotenant.hardware.mps.control import find_program
+    from cotenant.local.mps import own_place
+
+    find_program(environ)  # to wait in line for a program that is missing would be in vain
+    return Mps(environ, compute, own_place(machine.home)), True
+
+
+def _keep_mps(machine: Machine, environ: Mapping[str, str]) -> int:
+    from cotenant.local import mps
+
+    return mps.keep(machine.home, environ)
+
+
+def _end_mps(machine: Machine, environ: Mapping[str, str]) -> None:
+    """Ends an MPS control daemon of ours that no command needs any more, also one that others have left."""
+    if (machine.home.runtime / "mps").is_dir():
+        from cotenant.local import mps
+
+        with contextlib.suppress(CotenantError, OSError):  # the next `cotenant run` tries again
+            mps.stop_unused(machine.home, machine.store.jobs(), environ)
 
 
 def _job(
@@ -176,19 +274,30 @@ def _job(
         demand=demand,
         mode=request.mode,
         enforcer=Shim.name if found.obstacle is None else "watch",
-        compute=unheld if compute is None else compute.name,
+        compute=unheld if compute is None or machine.home.simulated else compute.name,
         process=processes.identify(os.getpid()),
         since=now(),
         slot=machine.home.slots / id,
         priority=request.priority,
+        idle=request.idle if found.obstacle is None else None,
+        workload=request.workload,
     )
 
 
-def _warn(machine: Machine, job: Job, found: program.Program, tell: Callable[[str], None]) -> None:
+def _warn(
+    machine: Machine, job: Job, request: RunRequest, found: program.Program, tell: Callable[[str], None]
+) -> None:
     if found.obstacle is not None:
         tell(f"{found.obstacle}: limits are watched, not enforced")
+    if found.obstacle is not None and request.idle is not None:
+        tell("idle-timeout: its launches cannot be seen for the same reason: it is never stopped")
     if job.compute == "none":
-        tell(f"compute: not enforced ({job.demand.compute}% is counted, but no MPS daemon runs here)")
+        why = "but no MPS daemon runs here: --mps starts one"
+        if containers.find(request.command) is not None:
+            why = "but its container does not reach MPS"
+        elif machine.home.simulated:
+            why = "but no MPS daemon runs here" if not request.mps else "but MPS cannot limit simulated GPUs"
+        tell(f"compute: not enforced ({job.demand.compute}% is counted, {why})")
     memory = job.demand.memory
     if memory is not None and memory.bytes is not None:
         share, context = job.demand.per_card(0), machine.context_bytes

@@ -6,19 +6,30 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import time
 from dataclasses import asdict
 from typing import Any
 
 from cotenant.core.errors import LedgerUnusable
 from cotenant.core.ledger import Ledger
 from cotenant.local import line, reap, slot_folder
+from cotenant.local.activity import idle_seconds, running_seconds
 from cotenant.local.job import Job
 from cotenant.local.line import GpuReadings
 from cotenant.local.machine import Machine, now
+from cotenant.local.names import from_command
 from cotenant.local.processes import title, user
-from cotenant.observe.view import GpuView, GrantView, NodeView, ProcessView, ShareView, View, WaitingView
+from cotenant.observe.view import (
+    GpuView,
+    GrantView,
+    NodeView,
+    ProcessView,
+    ShareView,
+    View,
+    WaitingView,
+    WorkloadView,
+)
 
 _GRANT = ("id", "name", "user", "command", "pid", "mode", "enforcer", "compute", "limit", "used", "peak")
 _GRANT_NOW = ("denied", "over", "idle_seconds", "running_seconds", "processes")
@@ -26,7 +37,7 @@ _WAITING = ("id", "name", "user", "command", "pid", "place", "waited_seconds", "
 
 
 def snapshot(machine: Machine) -> View:
-    jobs = _living(machine)
+    jobs = living_jobs(machine)
     sight = line.read_gpus(machine, jobs, machine.store.cards())
     granted = sorted((job for job in jobs if job.shares), key=lambda job: (job.granted or 0, job.id))
     waiting = {job.id: job for job in jobs if not job.shares}
@@ -37,7 +48,7 @@ def snapshot(machine: Machine) -> View:
     ledger = sight.ledger(jobs)
     places = line.places(jobs, machine.store.turns()).items()
     in_line = tuple(_waiting(machine, waiting[id], place, jobs, ledger) for id, place in places)
-    return View((node,), grants, in_line)
+    return View((node,), grants, in_line, workloads={job.id: _workload(job) for job in granted})
 
 
 def to_json(machine: Machine, view: View) -> dict[str, Any]:
@@ -94,7 +105,7 @@ def _named(names: tuple[str, ...], of: object) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
-def _living(machine: Machine) -> list[Job]:
+def living_jobs(machine: Machine) -> list[Job]:
     """Removes jobs that have ended, and charges again what the ledger lost, if it can be written."""
     jobs = machine.store.jobs()
     strays = slot_folder.find_strays(machine.home, {job.id for job in jobs})
@@ -144,11 +155,7 @@ def _grant(job: Job, sight: GpuReadings) -> GrantView:
                 peak=max(used, usage.peak[at] if usage else 0),
             )
         )
-    running = max(0.0, now() - (job.granted or now()))
-    idle = None
-    if usage is not None:  # a job that has never used its GPU is idle since its start
-        last = usage.last_active
-        idle = max(0.0, (time.monotonic_ns() - last) / 1e9) if last else running
+    running = running_seconds(job)
     return GrantView(
         id=job.id,
         name=job.name,
@@ -160,11 +167,19 @@ def _grant(job: Job, sight: GpuReadings) -> GrantView:
         compute=job.compute,
         denied=usage.denied if usage else 0,
         over=usage.over if usage else 0,
-        idle_seconds=idle,
+        idle_seconds=None if usage is None else idle_seconds(usage, running),
         running_seconds=running,
         processes=tuple(entry.pid for entry in usage.processes) if usage else (),
         shares=tuple(shares),
     )
+
+
+def _workload(job: Job) -> WorkloadView:
+    """All that runs one program is a workload, and one command line is a version of it."""
+    version = hashlib.sha256("\0".join(job.command).encode(errors="surrogateescape")).hexdigest()[:10]
+    if job.workload is not None:
+        return WorkloadView(job.workload, "Workload", version)
+    return WorkloadView(from_command(job.command), "Program", version)
 
 
 def _waiting(machine: Machine, job: Job, place: int, jobs: list[Job], ledger: Ledger) -> WaitingView:

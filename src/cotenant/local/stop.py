@@ -10,13 +10,15 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from cotenant.core.errors import CotenantError, LedgerUnusable
 from cotenant.local import line, ownership, processes, reap, slot_folder
 from cotenant.local.find import by_name
-from cotenant.local.job import Job
-from cotenant.local.machine import Machine
+from cotenant.local.job import Job, Stopping
+from cotenant.local.machine import Machine, now
 
 LOOKS = 0.05
 AFTER_KILL = 10.0
@@ -41,7 +43,7 @@ def stop(machine: Machine, name: str, timeout: float) -> Stopped:
     job = by_name(_jobs(machine), name)
     ownership.check(job, "stop")
     killed = False
-    _signal(job, signal.SIGTERM)
+    send_signal(job, signal.SIGTERM)
     if not _ended(machine, job, timeout):
         killed = True
         refused = _killed(machine, job)
@@ -52,6 +54,28 @@ def stop(machine: Machine, name: str, timeout: float) -> Stopped:
     except LedgerUnusable as error:
         return Stopped(job, killed, error)
     return Stopped(job, killed, None)
+
+
+def begin(
+    machine: Machine, id: str, grace: float, reason: str, *, unless: Callable[[Job], bool] = lambda _: False
+) -> Job | None:
+    """Begins to stop a job without waiting for its end: records it, then sends SIGTERM. None, and nothing is
+    done, if it has ended, is being stopped already, or `unless` holds under the ledger's lock.
+    """
+    with machine.store.change() as books:
+        job = books.jobs.get(id)
+        if job is None or job.stopping is not None or unless(job):
+            return None
+        job = replace(job, stopping=Stopping(now(), grace, reason))
+        books.jobs[id] = job
+    send_signal(job, signal.SIGTERM)
+    return job
+
+
+def go_on(job: Job) -> None:
+    """Sends SIGKILL to a job that is being stopped, once its grace period is over."""
+    if job.stopping is not None and now() - job.stopping.since >= job.stopping.grace:
+        send_signal(job, signal.SIGKILL)
 
 
 def _jobs(machine: Machine) -> list[Job]:
@@ -83,7 +107,7 @@ def _killed(machine: Machine, job: Job) -> set[int] | None:
     refused = set[int]()
     end = time.monotonic() + AFTER_KILL
     while time.monotonic() < end:
-        refused = _signal(job, signal.SIGKILL)
+        refused = send_signal(job, signal.SIGKILL)
         if _ended(machine, job, LOOKS * 4):
             return None
         if refused:
@@ -104,7 +128,7 @@ def _ended(machine: Machine, job: Job, seconds: float) -> bool:
         time.sleep(LOOKS)
 
 
-def _signal(job: Job, number: int) -> set[int]:
+def send_signal(job: Job, number: int) -> set[int]:
     """Signals every process of the job; returns the PIDs that this user may not signal."""
     pids = {job.process.pid} if job.process.alive() else set[int]()
     pids |= {below for pid in pids for below in processes.descendants(pid)}

@@ -27,8 +27,11 @@ class Duration:
     least: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
 class Size:
     """Marks a number of bytes that is written as a quantity: `256Mi`."""
+
+    may_be_zero: bool = False
 
 
 Port = Annotated[int, Range(1, 65535)]
@@ -36,6 +39,8 @@ Seconds = Annotated[float, Duration()]
 Interval = Annotated[float, Duration(least=0.1)]
 """Time between two attempts. Zero would be a hot loop."""
 Bytes = Annotated[int, Size()]
+BytesOrZero = Annotated[int, Size(may_be_zero=True)]
+"""What 0 means is for the setting's explanation to say."""
 
 _DNS_NAME = re.compile(
     r"(?=.{1,253}\Z)(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*"

@@ -135,6 +135,8 @@ def _value(value: Any, hint: Any, path: tuple[str, ...], problems: list[str]) ->
             return seconds
         if isinstance(mark, Size):
             size = _text(value, name, "256Mi")
+            if mark.may_be_zero and size.strip() == "0":
+                return 0
             check_unit(size, name)
             return parse_bytes(size, name)
     if get_origin(hint) is Literal:

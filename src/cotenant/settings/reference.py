@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from cotenant.core.units import format_bytes
@@ -24,11 +25,15 @@ def explanations(kind: type[Any]) -> dict[str, str]:
     found = {name: inspect.getdoc(hint) or "" for name, hint in hints.items() if is_dataclass(hint)}
     for each in reversed(kind.__mro__):
         if each.__module__ != "types" and is_dataclass(each):
-            found |= _written(each)
+            found |= written_explanations(each)
     return found
 
 
-def _written(kind: type[Any]) -> dict[str, str]:
+@cache
+def written_explanations(kind: type[Any]) -> Mapping[str, str]:
+    """Returns the docstrings that stand below the fields of this class itself. Cached: to find the source of
+    a class, its whole file is parsed.
+    """
     try:
         source = inspect.getsource(kind)
     except (OSError, TypeError):  # composed at run time, so it has no source

@@ -4,18 +4,17 @@ Pods come in one watch, in the order in which the API server stored them, so eac
 that really was. It also measures how long room that exists takes to reach a pod that waits for it.
 """
 
-import http.client
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 
-from cluster.testbed.api import Api, Object, Refused
+from cluster.testbed.api import Api, Object
 
 from .accounts import GRANT, Ask, Card, Hold, ask_of, cards_of, fits, has_ended, holds_of
+from .watching import watch
 
-LOST = (OSError, http.client.HTTPException, ValueError)
 LOOK_EVERY = 0.2
 
 
@@ -95,31 +94,17 @@ class Auditor:
         one: Callable[[Object, bool], None],
         listed: Callable[[list[Object]], None],
     ) -> None:
-        """From where it was, as long as the API server knows that; else from a new list."""
-        version = ""
-        while not self._stopped.is_set():
-            try:
-                if not version:
-                    found = self._api.get(path)
-                    with self._lock:
-                        listed(found["items"])
-                    version = found["metadata"]["resourceVersion"]
-                    self.relists += 1
-                for event in self._api.watch(path, resourceVersion=version, allowWatchBookmarks="true"):
-                    if event["type"] == "ERROR":
-                        version = ""
-                        break
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    if event["type"] != "BOOKMARK":
-                        with self._lock:
-                            self.events += 1
-                            one(event["object"], event["type"] == "DELETED")
-            except Refused as refused:
-                if refused.code == 410:
-                    version = ""
-                time.sleep(0.05)
-            except LOST:
-                time.sleep(0.05)
+        def happened(object: Object, deleted: bool) -> None:
+            with self._lock:
+                self.events += 1
+                one(object, deleted)
+
+        def begun(objects: list[Object]) -> None:
+            with self._lock:
+                self.relists += 1
+                listed(objects)
+
+        watch(self._api, path, happened, begun, self._stopped)
 
     def _nodes_listed(self, nodes: list[Object]) -> None:
         for gone in self._nodes.keys() - {each["metadata"]["name"] for each in nodes}:

@@ -2,8 +2,11 @@
 
 import http.client
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from cotenant.hardware.standin import driver as standin
 GIB = 2**30
 CONTEXT = 256 << 20
 ROOT = Path("/run/cotenant")
+TESTS = str(Path(__file__).parents[2])
 SLOT = "cotenant.dev/gpu-slot"
 GRANT = "cotenant.dev/grant"
 HOLDER = (Path(__file__).parents[1] / "programs" / "holder.py").read_text()
@@ -27,8 +31,8 @@ kubeconfig = "{kubeconfig}"
 [agent]
 node = "{node}"
 address = "127.0.0.1"
-simulate = "2xA100-80GB"
-survey = "1s"
+simulate = "{simulate}"
+survey = "{survey}"
 kubelet = "{kubelet}"
 """
 RESTRICTED = {
@@ -44,15 +48,33 @@ RESTRICTED = {
 class Tenants:
     """Pods of one namespace, and the agent of their node."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: str = "", *, simulate: str = "2xA100-80GB", survey: str = "1s"
+    ) -> None:
+        """`settings`: further lines of the section [agent]."""
         self.cluster, self.api = cluster, cluster.api
-        self.namespace = ""
+        self.namespace, self._settings = "", settings
+        self._simulate, self._survey = simulate, survey
         self._file = places.STATE / "device-plugin.toml"
         self.agent = self._agent([sys.executable, "-m", "cotenant.cli.main"])
 
     @property
     def cards(self) -> list[str]:
         return [card.uuid for card in standin.StandIn(ROOT / "standin" / "state").cards()]
+
+    @contextmanager
+    def within(self, namespace: str) -> Iterator[None]:
+        """For the pods of one test: the agent is up and ready, and what they hold is free before the next one."""
+        self.namespace = namespace
+        if not self.agent.running:
+            self.start_agent()
+        self.api.until(
+            self.cluster.node.path, lambda node: node["status"]["allocatable"].get(SLOT) == "256", 30
+        )
+        yield
+        pods = f"/api/v1/namespaces/{namespace}/pods"
+        self.api.request("DELETE", pods, {"gracePeriodSeconds": 1})
+        self.api.until(pods, lambda left: not left["items"])
 
     def start_agent(self, kubelet: str = "/var/lib/kubelet") -> None:
         self.settle(kubelet)
@@ -61,14 +83,19 @@ class Tenants:
 
     def settle(self, kubelet: str = "/var/lib/kubelet") -> None:
         kubeconfig = self.cluster.control_plane.kubeconfig()
-        self._file.write_text(
-            SETTINGS.format(kubeconfig=kubeconfig, node=self.cluster.node.name, kubelet=kubelet)
+        made = SETTINGS.format(
+            kubeconfig=kubeconfig,
+            node=self.cluster.node.name,
+            kubelet=kubelet,
+            simulate=self._simulate,
+            survey=self._survey,
         )
+        self._file.write_text(made + self._settings)
 
-    def killed_agent(self, step: str) -> Component:
+    def killed_agent(self, step: str, program: str = "killed_agent") -> Component:
         """One that dies at that step of the start of the pod of that name."""
         self.settle()
-        agent = self._agent([sys.executable, "-m", "cluster.programs.killed_agent", step, "--"])
+        agent = self._agent([sys.executable, "-m", f"cluster.programs.{program}", step, "--"])
         agent.start()
         agent.wait(60)
         return agent
@@ -78,7 +105,7 @@ class Tenants:
             "agent-device-plugin",
             [*command, "agent", "--settings", self._file],
             ready=answers(http.client.HTTPConnection("127.0.0.1", 8889, timeout=2), "/readyz"),
-            environment={"PYTHONPATH": str(Path(__file__).parents[2])},
+            environment={"PYTHONPATH": ":".join(filter(None, (TESTS, os.environ.get("PYTHONPATH", ""))))},
         )
 
     def create(

@@ -81,7 +81,10 @@ def _wishes(parts: list[str], model: str, uuids: str) -> Iterator[dict[str, str]
     yield {
         GRANT: json.dumps({"version": 1, "uid": "mine", "slots": []}),
         "cotenant.dev/retry": "1",
-        **{f"{prefix}.cotenant.dev/{parts[-1]}": "all" for prefix in ("devices", "compute", "card-memory")},
+        **{
+            f"{prefix}.cotenant.dev/{parts[-1]}": "all"
+            for prefix in ("devices", "compute", "card-memory", "mps-memory")
+        },
         "ALIYUN_COM_GPU_MEM_IDX": "0",
         "volcano.sh/gpu-index": "0",
     }

@@ -52,7 +52,12 @@ class Installation:
         self.control_plane = control_plane
         self.api = control_plane.api
         self._base = toml.over(
-            {"namespace": NAMESPACE, "kubeconfig": str(control_plane.kubeconfig())}, settings or {}
+            {
+                "namespace": NAMESPACE,
+                "kubeconfig": str(control_plane.kubeconfig()),
+                "scaler": {"allow_loopback": True},  # servers and queues are processes of one machine here
+            },
+            settings or {},
         )
         self.settings: Settings = read_settings(Settings, self._base, {})
         self.dialects: Dialects = self.settings.dialects

@@ -19,7 +19,8 @@ def _installed(control_plane: ControlPlane) -> Iterator[None]:
     api = control_plane.api
     chart.make_namespace(api)
     documents = chart.render(settings__admission__runtime_class=RUNTIME_CLASS)
-    mine = [*chart.policies(documents), *chart.access(documents)]
+    definition = chart.named(documents, "CustomResourceDefinition", "gpuscalers.cotenant.dev")
+    mine = [*chart.policies(documents), *chart.access(documents), definition]
     chart.apply(control_plane, mine)
     forged = plain("probe", {names.GRANT: "x"})
     chart.until_refused(
@@ -67,3 +68,17 @@ def author(control_plane: ControlPlane, api: Api, namespace: str) -> Api:
 @pytest.fixture(scope="module")
 def server(control_plane: ControlPlane) -> Api:
     return as_account(control_plane, "cotenant-server")
+
+
+@pytest.fixture
+def agent(control_plane: ControlPlane, api: Api, hollow_nodes) -> Iterator[Api]:
+    """An agent with a token as the kubelet gets it for the agent's pod, on hollow-own; hollow-other is there too."""
+    hollow_nodes([hollow.node("hollow-own"), hollow.node("hollow-other")])
+    path = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
+    made = api.create(path, plain("agent", nodeName="hollow-own", serviceAccountName="cotenant-agent"))
+    bound = {"apiVersion": "v1", "kind": "Pod", "name": "agent", "uid": made["metadata"]["uid"]}
+    client = as_account(control_plane, "cotenant-agent", bound)
+    yield client
+    client.close()
+    api.delete(f"{path}/agent", gracePeriodSeconds=0)
+    api.until_gone(f"{path}/agent")

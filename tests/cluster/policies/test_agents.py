@@ -1,18 +1,18 @@
 """An agent writes about its own node's cards."""
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from cluster import chart
-from cluster.policies.pods import as_account, may, plain
-from cluster.testbed import hollow
+from cluster.policies.pods import as_account, may
 from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
 
 from cotenant.dialects import names
 
 HEALTHY = {"type": names.GPUS_HEALTHY, "status": "False", "reason": "GPUUnhealthy", "message": "GPU 1: lost"}
+
+LEASES = "coordination.k8s.io"
 
 WRITES = {
     "metadata": {"annotations": {names.GPUS: "{}"}},
@@ -23,17 +23,6 @@ WRITES = {
 
 
 class TestAnAgent:
-    @pytest.fixture
-    def agent(self, control_plane: ControlPlane, api: Api, hollow_nodes) -> Iterator[Api]:
-        """With a token as the kubelet gets it for the agent's pod, on hollow-own."""
-        hollow_nodes([hollow.node("hollow-own"), hollow.node("hollow-other")])
-        path = f"/api/v1/namespaces/{chart.NAMESPACE}/pods"
-        made = api.create(path, plain("agent", nodeName="hollow-own", serviceAccountName="cotenant-agent"))
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": "agent", "uid": made["metadata"]["uid"]}
-        yield as_account(control_plane, "cotenant-agent", bound)
-        api.delete(f"{path}/agent", gracePeriodSeconds=0)
-        api.until_gone(f"{path}/agent")
-
     def test_writes_of_its_own_cards(self, api: Api, agent: Api):
         agent.patch("/api/v1/nodes/hollow-own/status", WRITES)
         seen = api.get("/api/v1/nodes/hollow-own")
@@ -118,11 +107,18 @@ class TestAnAgent:
         assert all(may(agent, verb, each) for verb in ("get", "list", "watch") for each in ("nodes", "pods"))
         assert may(agent, "get", "namespaces")
         assert may(agent, "patch", "nodes/status")
+        assert may(agent, "patch", "pods/status"), "limited by the policy cotenant-idleness"
+        assert all(may(agent, verb, "leases", chart.NAMESPACE, group=LEASES) for verb in ("create", "patch"))
+        assert not any(
+            may(agent, verb, "leases", chart.NAMESPACE, group=LEASES) for verb in ("get", "delete")
+        )
+        assert not may(agent, "create", "leases", "default", group=LEASES)
         writing = ("create", "update", "patch", "delete")
         for resource in (
             "pods",
-            "pods/status",
             "pods/binding",
+            "pods/ephemeralcontainers",
+            "pods/resize",
             "pods/eviction",
             "nodes",
             "namespaces",
@@ -131,3 +127,4 @@ class TestAnAgent:
             assert not any(may(agent, verb, resource) for verb in writing)
         assert not may(agent, "get", "secrets", chart.NAMESPACE, "cotenant-certificates")
         assert not may(agent, "update", "nodes/status")
+        assert not any(may(agent, verb, "pods/status") for verb in ("create", "update", "delete"))

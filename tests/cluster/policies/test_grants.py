@@ -183,7 +183,7 @@ class TestTheServer:
         ids=["image", "label", "annotation", "annotation gone", "grant", "finalizer", "owner"],
     )
     def test_changes_nothing_else_in_it(self, server: Api, waiting: str, body: Object):
-        with pytest.raises(Refused, match=r"403.*nothing in a pod but the annotation cotenant.dev/retry"):
+        with pytest.raises(Refused, match=r"403.*nothing in a pod but the annotations cotenant.dev/retry"):
             server.patch(waiting, body, kind="strategic")
 
     @pytest.mark.parametrize(

@@ -23,6 +23,18 @@ def build() -> int:
     return 0
 
 
+def build_keda() -> int:
+    try:
+        print(f"testbed: KEDA {places.KEDA} ready in {binaries.keda()}")
+        print(
+            f"testbed: prometheus-adapter {places.PROMETHEUS_ADAPTER} ready in {binaries.prometheus_adapter()}"
+        )
+    except CannotBuild as why:
+        print(f"testbed: no adapter of metrics: {why}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def run(command: list[str]) -> int:
     reasons = abilities.prepare()
     if places.CONTROL_PLANE in reasons:
@@ -35,6 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m cluster.testbed", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build", help="find or build every binary")
+    verbs.add_parser("keda", help="find or build KEDA and prometheus-adapter")
     module = verbs.add_parser("module", help="write go.mod and go.sum for a version of Kubernetes")
     module.add_argument("version", choices=places.KUBERNETES)
     inside = verbs.add_parser("run", help="run a command in the namespaces of a new testbed")
@@ -42,6 +55,8 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.verb == "build":
         return build()
+    if asked.verb == "keda":
+        return build_keda()
     if asked.verb == "module":
         print(modules.write(asked.version))
         return 0

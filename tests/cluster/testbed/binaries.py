@@ -48,17 +48,22 @@ def _kubernetes(version: str) -> Build:
 
 def runtime() -> None:
     """containerd, its shim, ctr, three CNI plugins, and runc."""
+    if _has_runtime():
+        return
     folder = places.runtime_folder()
-    if not all((folder / name).exists() for name in places.RUNTIME):
-        with _alone():
+    with _alone():
+        if not all((folder / name).exists() for name in places.RUNTIME):
             compile_into(folder, _runtime(), go())
-    if not (folder / "runc").exists():
-        found = shutil.which("runc")
-        if found:
-            (folder / "runc").symlink_to(found)
-        else:
-            with _alone():
+        if not _has_runtime():
+            found = shutil.which("runc")
+            if found:
+                (folder / "runc").symlink_to(found)
+            else:
                 compile_into(folder, _runc(folder), go())
+
+
+def _has_runtime() -> bool:
+    return all((places.runtime_folder() / name).exists() for name in (*places.RUNTIME, "runc"))
 
 
 def _runtime() -> Build:
@@ -165,6 +170,62 @@ def _helm() -> Build:
         cpu_minutes=6,
         ldflags=f"-s -w -X helm.sh/helm/v3/internal/version.version=v{places.HELM}",
     )
+
+
+def keda() -> Path:
+    """KEDA's operator, its metrics adapter and its CRDs. Not part of `make testbed`: it takes long, and few tests need it."""
+    folder, build = places.keda(), _keda()
+    with _alone():
+        if not all((folder / name).exists() for name in build.packages):
+            compile_into(folder, build, go())
+        if not (folder / "crds").exists():
+            _copy(_source("github.com/kedacore/keda/v2", build) / "config" / "crd" / "bases", folder / "crds")
+    return folder
+
+
+def _keda() -> Build:
+    module = "github.com/kedacore/keda/v2"
+    return Build(
+        title=f"KEDA {places.KEDA}",
+        module=places.GO_MODULES / "keda",
+        packages={"operator": f"{module}/cmd/operator", "adapter": f"{module}/cmd/adapter"},
+        cpu_minutes=11,
+        ldflags=f"-s -w -X {module}/version.Version={places.KEDA}",
+    )
+
+
+def prometheus_adapter() -> Path:
+    """Makes HPAs read what Prometheus has scraped. Built with KEDA: it plays in the same tests."""
+    built = places.prometheus_adapter()
+    with _alone():
+        if not built.exists():
+            compile_into(built.parent, _prometheus_adapter(), go())
+    return built
+
+
+def _prometheus_adapter() -> Build:
+    return Build(
+        title=f"prometheus-adapter {places.PROMETHEUS_ADAPTER}",
+        module=places.GO_MODULES / "prometheusadapter",
+        packages={places.prometheus_adapter().name: "sigs.k8s.io/prometheus-adapter/cmd/adapter"},
+        cpu_minutes=4,
+    )
+
+
+def _source(module: str, build: Build) -> Path:
+    """The folder of a module that `build` needs, as Go has unpacked it."""
+    asked = [str(go()), "list", f"-modfile={build.module / build.modfile}", "-m", "-f", "{{.Dir}}", module]
+    listed = subprocess.run(asked, cwd=build.module, check=False, capture_output=True, text=True)
+    if listed.returncode:
+        raise CannotBuild(f"{build.title}: {module}: {listed.stderr.strip()}")
+    return Path(listed.stdout.strip())
+
+
+def _copy(folder: Path, into: Path) -> None:
+    """Go's own copy may be cleaned away. Renamed into place, so one that is there is whole."""
+    part = into.with_name(f".{into.name}-{os.getpid()}")
+    shutil.copytree(folder, part)
+    part.rename(into)
 
 
 def null_extender() -> Path:

@@ -112,6 +112,9 @@ class Node:
         if archive.is_relative_to(places.STATE):
             archive.unlink()
 
+    def has_image(self, name: str) -> bool:
+        return name in self.ctr("images", "list", "--quiet").split()
+
     def ctr(self, *arguments: str) -> str:
         command = [str(places.binary("ctr")), "--namespace", "k8s.io", *arguments]
         done = subprocess.run(command, check=False, capture_output=True, text=True)

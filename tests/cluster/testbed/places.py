@@ -9,6 +9,8 @@ KUBERNETES = ("1.37.1", "1.36.4", "1.35.4")
 CONTAINERD = "2.3.7"
 RUNC = "1.5.2"
 HELM = "3.21.4"
+KEDA = "2.21.0"
+PROMETHEUS_ADAPTER = "0.12.0"
 GO_WHEEL = "1.27.3"
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -69,6 +71,15 @@ def runtime_folder() -> Path:
 
 def helm() -> Path:
     return cache() / f"helm-{HELM}" / "helm"
+
+
+def keda() -> Path:
+    """Folder with `operator`, `adapter` and KEDA's CRDs."""
+    return cache() / f"keda-{KEDA}"
+
+
+def prometheus_adapter() -> Path:
+    return cache() / f"prometheus-adapter-{PROMETHEUS_ADAPTER}" / "prometheus-adapter"
 
 
 def binary(name: str) -> Path:

@@ -7,6 +7,7 @@ mirror and no network, fits any distribution, and what runs in a pod is what the
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -102,7 +103,11 @@ def _is_elf(file: Path) -> bool:
 
 
 def _shared_libraries(sources: Iterable[Path]) -> dict[str, Path]:
-    """What `ldd` says that the binaries among the sources load, the loader included."""
+    """What `ldd` says that the binaries among the sources load, the loader included.
+
+    Each file once: `numpy/linalg/../../numpy.libs/x` is `numpy.libs/x`, and an installer that links files instead
+    of copying them would make the second a hard link to itself, which containerd refuses.
+    """
     binaries = [
         file
         for source in sources
@@ -110,7 +115,7 @@ def _shared_libraries(sources: Iterable[Path]) -> dict[str, Path]:
         if file.is_file() and _is_elf(file)
     ]
     said = subprocess.run(["ldd", *map(str, binaries)], check=False, capture_output=True, text=True).stdout
-    paths = set(re.findall(r"(?:=> |^\t)(/\S+) \(0x", said, re.MULTILINE))
+    paths = {os.path.normpath(path) for path in re.findall(r"(?:=> |^\t)(/\S+) \(0x", said, re.MULTILINE)}
     beside = {Path(path).parent for path in paths}
     paths |= {
         str(folder / name) for folder in beside for name in FOUND_AT_RUN_TIME if (folder / name).exists()

@@ -82,7 +82,8 @@ def test_cards_are_told_with_what_is_granted_and_used():
     assert told["cotenant_gpu_memory_bytes"] == {first: 16 * GIB, second: 16 * GIB}
     assert told["cotenant_gpu_memory_granted_bytes"] == {first: 4 * GIB, second: GIB}
     assert told["cotenant_gpu_memory_used_bytes"] == {first: 5 * GIB, second: 0}
-    assert told["cotenant_gpu_memory_outside_bytes"] == {first: GIB, second: 0}
+    assert told["cotenant_gpu_memory_outside_bytes"] == {first: 3 * GIB, second: 0}, "2 GiB are a container's"
+    assert told["cotenant_gpu_memory_free_bytes"] == {first: 11 * GIB, second: 0}
     assert told["cotenant_gpu_utilization_ratio"] == {first: 0.4}
     assert told["cotenant_gpu_healthy"] == {first: 1, second: 0}
 

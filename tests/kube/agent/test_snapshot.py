@@ -7,11 +7,16 @@ from kube.agent.nodes import GIB, make, pod, shimmed
 
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
+from cotenant.hardware.enforcers.choosing import Choice
+from cotenant.hardware.enforcers.null import Null
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import Limits, ProcessUsage, Usage, limits_of
 from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import container_ids
+from cotenant.kube.agent.limits.enforcement import Enforcement
+from cotenant.kube.agent.limits.overuse import Overuse
+from cotenant.kube.agent.slots.confirming import Confirming, Finding
 from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.agent.snapshot import snapshot
@@ -55,7 +60,7 @@ def test_a_gpu_has_the_survey_s_figures_and_the_pods_shares():
 def test_a_slot_has_its_limits_and_what_its_processes_use(tmp_path):
     (grant,) = snapshot("n1", SIGHT, [], [used_slot(tmp_path)], NOW).grants
     assert (grant.id, grant.namespace, grant.name, grant.container) == ("u", "web", "a", "main")
-    assert (grant.slot, grant.mode, grant.in_use) == ("slot-0001", "enforce", False)
+    assert (grant.slot, grant.mode, grant.in_use) == ("slot-0001", "enforce", True)
     assert (grant.denied, grant.over, grant.idle_seconds, grant.processes) == (4, 1, 30.0, (1, 2))
     figures = [(each.uuid, each.memory, each.used, each.peak, each.compute) for each in grant.shares]
     assert figures == [("GPU-0", 4 * GIB, 2 * GIB, 3 * GIB, 50), ("GPU-1", GIB, 7, 7, None)]
@@ -115,3 +120,32 @@ def test_container_ids_are_read_from_the_status():
     )
     found = container_ids([Pod(metadata=Meta(name="a", uid="u"), status=status)])
     assert found == {("u", "main"): ID, ("u", "b"): "", ("u", "side"): OTHER_ID}
+
+
+def test_what_was_asked_to_hold_a_container_and_what_holds_it_are_two_things(tmp_path):
+    slot = used_slot(tmp_path)
+    confirming = Confirming(shimmed(tmp_path))
+    confirming.findings = {slot.key: Finding(slot, "shim", "", {})}
+    enforcement = Enforcement("driver", confirming)
+    enforcement.over = {
+        slot.key: (Overuse("GPU-0", 4 * GIB, 5 * GIB, ()), Overuse("GPU-1", GIB, GIB + 7, ()))
+    }
+    view = snapshot("n1", SIGHT, [], [slot], NOW, {}, enforcement)
+    (grant,) = view.grants
+    assert (grant.enforcer_asked, grant.enforcer, grant.over_bytes) == ("driver", "shim", GIB + 7)
+    assert view.nodes[0].enforcer == "driver"
+    enforcement.choice = Choice(Null(), "", {}, "driver is asked for and cannot be used")
+    (node,) = snapshot("n1", SIGHT, [], [], NOW, {}, enforcement).nodes
+    assert node.enforcer == "shim", "what it really offers"
+    assert enforcement.holds("slot-0002") == ""
+
+
+def test_a_container_that_starts_is_taken_up_once(tmp_path):
+    enforcement = Enforcement("driver", Confirming(shimmed(tmp_path)))
+    assert not enforcement.some.is_set()
+    enforcement.started("slot-0001")
+    enforcement.started("slot-0001")
+    assert enforcement.some.is_set()
+    assert enforcement.take_started() == ["slot-0001"]
+    assert enforcement.take_started() == []
+    assert not enforcement.some.is_set()

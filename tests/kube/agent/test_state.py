@@ -45,6 +45,9 @@ def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
         "used": {"GPU-1": 0},
         "held": False,
         "unlimited": [],
+        "enforcer_asked": "",
+        "enforcer": "",
+        "over": 0,
     }
     assert told["cards"] == [
         {"uuid": "GPU-1", "index": 0, "memory": 80 * GI, "used": 5 * GI, "problem": None}
@@ -58,4 +61,5 @@ def test_an_agent_that_has_just_started_tells_that_it_knows_nothing():
         "slots": [],
         "kubelet": None,
         "cards": [],
+        "enforcer": "",
     }

@@ -7,17 +7,15 @@ import logging
 import socket
 import time
 import traceback
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from aiohttp import web
-from kube.replay import QUICK, access_to, client_of, fails, hangs_up, listing, pod, replaying, says, waits
+from kube.replay import QUICK, access_to, client_of, fails, hangs_up, pod, replaying, says, waits
 
-from cotenant.kube.api import client as client_module
 from cotenant.kube.api.auth.credential_file import CredentialFile
-from cotenant.kube.api.auth.credentials import Credential, StoredCredentials
-from cotenant.kube.api.client import Client, Selection
+from cotenant.kube.api.auth.credentials import StoredCredentials
+from cotenant.kube.api.client import Client
 from cotenant.kube.api.connection import ConnectionSettings
 from cotenant.kube.api.errors import (
     AlreadyExists,
@@ -26,10 +24,8 @@ from cotenant.kube.api.errors import (
     Gone,
     Invalid,
     KubeError,
-    NoCredential,
     NotFound,
     ServerFailed,
-    TooLong,
     TooManyRequests,
     Unauthorized,
     Undecodable,
@@ -272,113 +268,6 @@ async def test_what_is_not_the_expected_json_is_named():
                 await client.get(PODS, "a", "web")
 
 
-async def test_a_list_is_read_page_by_page():
-    pages = [
-        listing(10, pod("a", 1), more="t1"),
-        listing(10, pod("b", 2), more="t2"),
-        listing(10, pod("c", 3)),
-    ]
-    async with replaying(*pages) as server, client_of(server) as client:
-        found = await client.list(PODS, Selection("web", labels="app=x", fields="spec.nodeName=n1"), page=1)
-        assert [p.metadata.name for p in found.items] == ["a", "b", "c"]
-        assert found.resource_version == "10"
-        queries = [request.query for request in server.seen]
-        assert [q.get("continue") for q in queries] == [None, "t1", "t2"]
-        assert all(q["limit"] == "1" and "resourceVersion" not in q for q in queries)
-        assert all(
-            q["labelSelector"] == "app=x" and q["fieldSelector"] == "spec.nodeName=n1" for q in queries
-        )
-        assert server.seen[0].path == "/api/v1/namespaces/web/pods"
-
-
-async def test_a_list_that_grew_too_old_between_pages_is_begun_again_page_by_page():
-    """In one piece it could be longer than our memory."""
-    pages = [
-        listing(10, pod("a", 1), more="t1"),
-        fails(410, "Expired"),
-        listing(99, pod("a", 50), more="t2"),
-        listing(99, pod("b", 60)),
-    ]
-    async with replaying(*pages) as server, client_of(server) as client:
-        found = await client.list(PODS, page=1)
-        assert [p.metadata.resource_version for p in found.items] == ["50", "60"]
-        assert found.resource_version == "99"
-        queries = [request.query for request in server.seen]
-        assert [q.get("continue") for q in queries] == [None, "t1", None, "t2"]
-        assert all(q["limit"] == "1" for q in queries)
-
-
-async def test_a_list_whose_pages_always_grow_too_old_is_read_in_one_piece_at_last():
-    again = [listing(10, pod("a", 1), more="t1"), fails(410, "Expired")]
-    pages = [*again, *again, *again, listing(99, pod("a", 50), pod("b", 60))]
-    async with replaying(*pages) as server, client_of(server) as client:
-        found = await client.list(PODS, page=1)
-        assert [p.metadata.resource_version for p in found.items] == ["50", "60"]
-        assert ["limit" in request.query for request in server.seen] == [True] * 6 + [False]
-        assert "continue" not in server.seen[-1].query
-
-
-def long_pod(name):
-    return {**pod(name, 1), "spec": {"schedulerName": "x" * 5000}}
-
-
-async def test_a_page_that_is_too_long_is_read_as_smaller_ones(monkeypatch):
-    """500 objects of 1 MB would exhaust our memory; the long ones over, pages grow again."""
-    monkeypatch.setattr(client_module, "PAGE_BYTES", 12_000)
-    pages = [
-        listing(10, *map(long_pod, "abcdefgh")),
-        listing(10, *map(long_pod, "ab"), more="t1"),
-        listing(10, pod("c", 1), pod("d", 1), more="t2"),
-        listing(10, *(pod(name, 1) for name in "efgh")),
-    ]
-    async with replaying(*pages) as server, client_of(server) as client:
-        found = await client.list(PODS, page=8)
-        assert "".join(p.metadata.name for p in found.items) == "abcdefgh"
-        asked = [(request.query["limit"], request.query.get("continue")) for request in server.seen]
-        assert asked == [("8", None), ("2", None), ("2", "t1"), ("8", "t2")]
-
-
-async def test_a_later_page_that_is_too_long_loses_nothing_of_those_before(monkeypatch):
-    monkeypatch.setattr(client_module, "PAGE_BYTES", 6_000)
-    pages = [
-        listing(10, pod("a", 1), more="t1"),
-        listing(10, *map(long_pod, "bc")),
-        listing(10, long_pod("b"), more="t2"),
-        listing(10, long_pod("c")),
-    ]
-    async with replaying(*pages) as server, client_of(server) as client:
-        found = await client.list(PODS, page=2)
-        assert "".join(p.metadata.name for p in found.items) == "abc"
-        assert [request.query.get("continue") for request in server.seen] == [None, "t1", "t1", "t2"]
-
-
-async def test_a_list_of_the_cache_that_is_too_long_is_read_page_by_page(monkeypatch):
-    monkeypatch.setattr(client_module, "PAGE_BYTES", 6_000)
-    pages = [
-        listing(10, *map(long_pod, "ab")),
-        listing(10, long_pod("a"), more="t1"),
-        listing(10, long_pod("b")),
-    ]
-    async with replaying(*pages) as server, client_of(server) as client:
-        found = await client.list(PODS, newest=False, page=1)
-        assert "".join(p.metadata.name for p in found.items) == "ab"
-        assert [request.query.get("resourceVersion") for request in server.seen] == ["0", None, None]
-
-
-async def test_one_object_that_is_too_long_is_an_error(monkeypatch):
-    monkeypatch.setattr(client_module, "PAGE_BYTES", 4_000)
-    async with replaying(*[listing(10, long_pod("a"))] * 2) as server, client_of(server) as client:
-        with pytest.raises(TooLong, match="list pods: not understood: more than 4000 bytes"):
-            await client.list(PODS, page=2)
-        assert [request.query["limit"] for request in server.seen] == ["2", "1"]
-
-
-async def test_a_list_from_the_servers_cache_says_so():
-    async with replaying(listing(10, pod("a", 1))) as server, client_of(server) as client:
-        await client.list(PODS, newest=False)
-        assert server.seen[0].query["resourceVersion"] == "0"
-
-
 async def test_writes_as_they_go_over_the_wire():
     async with replaying(says(pod("a", 1))) as server, client_of(server) as client:
         guard = Guard("u1", "7")
@@ -486,61 +375,6 @@ async def test_null_and_missing_and_unknown_fields_are_read_as_defaults():
     assert read.metadata.annotations == {}
     assert read.status.conditions[0].type == "Ready"
     assert msgspec.json.encode(PODS.decode(b"{}"))
-
-
-class SlowLogin:
-    """A credential that takes its time, as where a person has to log in."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds, self.given, self.refused = seconds, 0, False
-
-    async def current(self) -> Credential:
-        if self.seconds:
-            await asyncio.sleep(self.seconds)
-        self.given += 1
-        self.seconds = 0.0
-        return Credential(token=f"t{int(self.refused)}")
-
-    def rejected(self, credential: Credential) -> None:
-        self.refused, self.seconds = True, 0.6
-
-
-SHORT = dataclasses.replace(QUICK, request=0.4)
-
-
-@asynccontextmanager
-async def logging_in(server, seconds):
-    slow = dataclasses.replace(server.access, credentials=SlowLogin(seconds))
-    async with Client(slow, SHORT) as client:
-        yield client
-
-
-@pytest.mark.parametrize("within", [None, 0.4])
-async def test_a_login_slower_than_a_read_may_last_does_not_count(within):
-    async with replaying(says(pod("a", 1))) as server, logging_in(server, 1.0) as client:
-        assert (await client.get(PODS, "a", "web", within=within)).metadata.name == "a"
-
-
-async def test_a_login_slower_than_a_write_without_a_limit_may_last_does_not_count():
-    async with replaying(says(pod("a", 1))) as server, logging_in(server, 1.0) as client:
-        await client.create(PODS, {"metadata": {"name": "a"}}, "web")
-
-
-async def test_a_new_login_after_a_rejected_one_does_not_count_either():
-    async with (
-        replaying(fails(401, "Unauthorized"), says(pod("a", 1))) as server,
-        logging_in(server, 0.0) as client,
-    ):
-        assert (await client.get(PODS, "a", "web")).metadata.name == "a"
-
-
-async def test_a_write_that_must_be_sent_in_time_is_not_sent_after_a_slow_login():
-    """Who sends it may lead no more by then."""
-    async with replaying(says({})) as server, logging_in(server, 1.0) as client:
-        with pytest.raises(NoCredential, match="bind pod web/a to n1: no credential in time") as caught:
-            await client.bind("a", "web", "n1", guard=Guard("u", "1"), within=0.4)
-        assert not caught.value.uncertain
-        assert server.seen == []
 
 
 async def test_an_answer_longer_than_the_limit_is_an_error_and_not_read():

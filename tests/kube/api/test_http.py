@@ -122,6 +122,19 @@ async def test_an_answer_is_read_in_whole_however_it_is_cut(transport_to, answer
     assert peer.connections == 1
 
 
+async def test_a_descriptor_that_the_event_loop_takes_for_used_is_a_connection_that_failed(monkeypatch):
+    async def in_use(*_, **__):
+        raise RuntimeError("File descriptor 12 is used by transport")
+
+    monkeypatch.setattr("cotenant.kube.api.http.direct.start_connection", in_use)
+    transport = DirectTransport(
+        "127.0.0.1", 1, None, host_header="x", connect_seconds=1.0, idle_seconds=30.0, max_connections=1
+    )
+    for _ in range(2):
+        with pytest.raises(OSError, match="descriptor 12"):
+            await transport.send(REQUEST, asyncio.get_running_loop().time() + 1)
+
+
 async def test_an_answer_without_a_length_ends_with_the_connection(transport_to):
     peer = Peer(b"HTTP/1.1 200 OK\r\n\r\nhel", b"lo", keep=False)
     async with transport_to(peer) as transport:

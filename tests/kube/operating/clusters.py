@@ -98,13 +98,17 @@ def pod(
     phase: str = "",
     annotations: Mapping[str, str] | None = None,
     waits: str | None = None,
+    idle: float | None = None,
+    held: tuple[str, str, str] | None = None,
     uid: str = "",
     container: str = "main",
     scheduler: str = "cotenant",
     metadata: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Pod:
-    """With `on`, a pod that holds `memory` bytes on those cards of that node; else one that waits."""
+    """With `on`, a pod that holds `memory` bytes on those cards of that node, and has been `idle` for so many
+    seconds; else one that waits. `held`: status, reason and message of what holds its limits.
+    """
     own = uid or uid_of(f"{namespace}/{name}")
     asked = dict(asks or {})
     if not asks and (memory or whole):
@@ -119,6 +123,12 @@ def pod(
         conditions = [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": waits}
         ]
+    if idle is not None:
+        since = (NOW - timedelta(seconds=idle)).isoformat()
+        conditions.append({"type": names.GPU_IDLE, "status": "True", "lastTransitionTime": since})
+    if held is not None:
+        said = dict(zip(("status", "reason", "message"), held, strict=True))
+        conditions.append({"type": names.GPU_LIMIT_HELD, **said})
     body = {
         "metadata": {
             "name": name,

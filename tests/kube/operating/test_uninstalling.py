@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+from kube.fakeapi import FakeApi
+
 from cotenant.kube.api.objects import Condition, Meta, Node, NodeStatus
+from cotenant.kube.api.resources import LEASES
 from cotenant.kube.nodes.gpus import VERSION, NodeCard, NodeGpus, write_gpus
-from cotenant.kube.operating.uninstalling import traces
+from cotenant.kube.operating.uninstalling import traces, uninstall
 
 GPUS = write_gpus(
     NodeGpus(
@@ -48,3 +52,21 @@ def test_an_annotation_that_cannot_be_read_goes_all_the_same() -> None:
     assert changes is not None
     assert changes["metadata"] == {"annotations": {"cotenant.dev/gpus": None}}
     assert changes["status"]["capacity"] == {"cotenant.dev/gpu": None}
+
+
+@pytest.mark.asyncio
+async def test_the_leases_of_servers_and_agents_go_and_those_of_others_stay() -> None:
+    api = FakeApi(fully_guarded=False)
+    for name in ("cotenant-server", "cotenant-agent-n1", "cotenant-agent-n2", "theirs"):
+        api.put(LEASES, {"metadata": {"name": name}}, "cotenant-system")
+    api.put(LEASES, {"metadata": {"name": "cotenant-agent-n1"}}, "elsewhere")
+    removed = await uninstall(api, "cotenant-system", 1.0)  # type: ignore[arg-type]
+    assert sorted(removed.objects) == [
+        "Lease cotenant-agent-n1",
+        "Lease cotenant-agent-n2",
+        "Lease cotenant-server",
+    ]
+    assert {(key.namespace, key.name) for key in api.objects} == {
+        ("cotenant-system", "theirs"),
+        ("elsewhere", "cotenant-agent-n1"),
+    }

@@ -19,6 +19,7 @@ from cotenant.kube.operating.doctor.checkup import SUBJECTS
 from cotenant.kube.operating.doctor.facts import Facts, ImagePod
 from cotenant.kube.operating.doctor.policies import POLICIES
 from cotenant.kube.operating.installed import Installed
+from cotenant.kube.scaler.definition import definition
 from cotenant.kube.settings import Settings
 from cotenant.observe.state import AgentState, ServerState
 
@@ -96,6 +97,7 @@ def ready(name: str, *, on: str = "n1"):
     return msgspec.structs.replace(made, status=status)
 
 
+DEFINITION = definition()
 WELL = Facts(
     now=NOW,
     installed=Installed("cotenant-system", SETTINGS, WEBHOOK, settings_known=True),
@@ -109,6 +111,7 @@ WELL = Facts(
     policies=dict.fromkeys(POLICIES, POLICY),
     bindings={name: binding(name) for name in POLICIES},
     schedulers={WHERE: SCHEDULER},
+    definition={"spec": DEFINITION},
     version="1.0",
 )
 

@@ -27,4 +27,6 @@ def test_what_the_server_may_change_or_delete_beside_pods_is_named():
         if {"patch", "delete"} & set(rule["verbs"]) and not rule.get("resourceNames")
         for resource in rule["resources"]
     }
-    assert open_to == {"pods", "events"}
+    workloads = {"deployments", "statefulsets", "replicasets", "replicationcontrollers"}
+    scales = {f"{each}/scale" for each in workloads}
+    assert open_to == {"pods", "events", "gpuscalers/status"} | workloads | scales

@@ -86,7 +86,11 @@ async def start(client, namespace):
 
 async def test_one_more_part_brings_its_settings_metric_route_and_fields(start, client, namespace):
     container = {"name": "main", "image": "x"}
-    meta = {"name": "web-1", "labels": {"pod-template-hash": "5d7f", "noise": "x" * 60}}
+    meta = {
+        "name": "web-1",
+        "labels": {"pod-template-hash": "5d7f"},
+        "annotations": {"noise": "x" * 60},
+    }
     await client.create(PODS, {"metadata": meta, "spec": {"containers": [container]}}, namespace)
     asked = await start(Example)
     await asked.until("/metrics", "cotenant_leader 1.0")
@@ -95,7 +99,8 @@ async def test_one_more_part_brings_its_settings_metric_route_and_fields(start, 
     assert 'cotenant_part_ready{part="example"} 1.0' in metrics
     assert await asked.get("/example") == (200, '["good morning, 5d7f"]')
     (kept,) = [pod for pod in asked.server.context.informers[PODS].store if pod.metadata.name == "web-1"]
-    assert kept.metadata.labels == {"pod-template-hash": "5d7f"}, "what no part needs is not kept"
+    assert kept.metadata.labels == {"pod-template-hash": "5d7f"}
+    assert kept.metadata.annotations == {}, "what no part needs is not kept"
     status, ready = await asked.get("/readyz")
     assert status == 200, ready
     assert {"[+]certificates ok", "[+]ledger ok", "[+]line ok", "[+]example ok"} <= set(ready.splitlines())
@@ -175,6 +180,21 @@ async def test_a_server_that_cannot_list_pods_still_serves_the_webhook(start, mo
     assert status == 200, ready
     _, ready = await asked.until("/readyz", "[-]term ")
     assert "ledger: pods: list pods: not allowed" in ready
+
+
+async def test_a_server_that_cannot_list_gpu_scalers_leads_and_its_state_says_so(start, monkeypatch):
+    listed = Watcher._list
+
+    async def refused(self):
+        if self.resource.plural == "gpuscalers":
+            raise Forbidden("list gpuscalers: not allowed")
+        await listed(self)
+
+    monkeypatch.setattr(Watcher, "_list", refused)
+    asked = await start()
+    await asked.until("/metrics", "cotenant_leader 1.0")
+    _, state = await asked.until("/state", '"waits":{"scaler":"gpuscalers: list gpuscalers: not allowed"}')
+    assert '"leads":true' in state
 
 
 LONGEST = 262_144

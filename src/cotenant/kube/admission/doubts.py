@@ -32,7 +32,7 @@ bring ten thousand.
 _SHOWN = 80
 """Characters that are shown of an annotation's name."""
 
-_WISHES = (names.GPU_MODEL, names.GPU_UUID, names.PLACEMENT, names.ENFORCE)
+_WISHES = (names.GPU_MODEL, names.GPU_UUID, names.PLACEMENT, names.ENFORCE, names.EVICT_OVER_LIMIT)
 _COUNT = names.gpu_count("").rstrip("/")
 _PREFIXES = (_COUNT, *(prefix.rstrip("/") for prefix in names.SERVER_ONLY_PREFIXES))
 _OWN = f"{names.DOMAIN}/"

@@ -20,6 +20,7 @@ from cotenant.dialects.quantity import format_whole, parse_whole, show
 from cotenant.dialects.registry import Dialects
 from cotenant.dialects.wishes import read_wishes
 from cotenant.hardware.enforcers.shim import IN_CONTAINER, PRELOAD_FILE
+from cotenant.kube.admission.compute import compute_environment, compute_warnings
 from cotenant.kube.admission.doubts import check_meaning
 from cotenant.kube.admission.json_patch import json_patch
 from cotenant.kube.admission.settings import AdmissionSettings
@@ -71,15 +72,18 @@ def mutate(pod: Mapping[str, Any], admission: AdmissionSettings, dialects: Diale
     _check_unplaced(spec)
     _strip(result, [key for key in annotations if dialects.only_server_writes(key)])
     bodies = {body["name"]: body for kind in LISTS for body in _bodies(spec, kind)}
+    unheld: list[str] = []
     for slot in demand.slots:
         for member in slot.members:
-            _equip(bodies.pop(member.container), slot, member, dialects)
+            body = bodies.pop(member.container)
+            unheld += compute_warnings(body, slot)
+            _equip(body, slot, member, dialects)
         _count_cards(result, slot, wishes.counts.get(slot.container, 1))
     for body in bodies.values():
         _set_env(body, (_NO_CARDS,))
     if admission.runtime_class and not spec.get("runtimeClassName"):
         spec["runtimeClassName"] = admission.runtime_class
-    warnings = (*_set_scheduler(spec, admission), *doubts)
+    warnings = (*_set_scheduler(spec, admission), *doubts, *unheld)
     _check_size(annotations_of(result), demand, dialects)
     return Mutation(result, list(json_patch(pod, result)), demand, warnings)
 
@@ -121,7 +125,7 @@ def _equip(body: dict[str, Any], slot: SlotDemand, member: ContainerDemand, dial
     _check_mounts(body)
     demand = slot.demand if member is slot.members[-1] else member.demand
     _ask(body, {**dialects.native.write(demand), names.GPU_SLOT: 1})
-    _set_env(body, environment(slot, member, dialects))
+    _set_env(body, (*environment(slot, member, dialects), *compute_environment(body, slot)))
 
 
 def _check_mounts(body: Mapping[str, Any]) -> None:

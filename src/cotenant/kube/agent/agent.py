@@ -8,6 +8,7 @@ each part waits for its own. Nothing is withdrawn at the end: pods keep their GP
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import time
@@ -26,7 +27,11 @@ from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.certificate import ServingCertificate
 from cotenant.kube.agent.classic.device_plugin import DevicePlugin
 from cotenant.kube.agent.classic.pod_resources import SOCKET, Holders, PodResources
+from cotenant.kube.agent.containers.part import Containers
 from cotenant.kube.agent.context import NodeContext
+from cotenant.kube.agent.limits.enforcement import Enforcement
+from cotenant.kube.agent.limits.enforcers import NodeEnforcers
+from cotenant.kube.agent.memory import return_freed_memory
 from cotenant.kube.agent.metrics import AgentHealth, Figures, expose
 from cotenant.kube.agent.parts import PARTS
 from cotenant.kube.agent.publishing import Publisher
@@ -73,6 +78,7 @@ def node_name(settings: Settings, environ: Mapping[str, str]) -> str:
 
 async def serve(settings: Settings, access: Access, environ: Mapping[str, str] = os.environ) -> None:
     """Works until it is cancelled, or raises PartFailed."""
+    return_freed_memory()
     name = node_name(settings, environ)
     settings = replace(settings, agent=replace(settings.agent, node=name))
     root = Path(settings.agent.slots)
@@ -86,6 +92,7 @@ async def serve(settings: Settings, access: Access, environ: Mapping[str, str] =
                 folder=root,
             )
         shim.install()
+        gc.set_threshold(20_000, 20, 100)  # most of what is made lives for one scrape, and is in no cycle
         cards = cards_of(settings.agent)
         async with Client(access) as client:
             await Agent(settings, client, cards, environ).run()
@@ -119,8 +126,11 @@ class Agent:
             version=version("cotenant"),
         )
         root = Path(own.slots)
-        self._slots = self.context.share(NodeSlots(root, Shim(libraries.shim(), root)))
+        enforcers = self.context.share(NodeEnforcers(own, cards))
+        first = enforcers.first()
+        self._slots = self.context.share(NodeSlots(root, first))
         self._confirming = self.context.share(Confirming(self._slots))
+        self._enforcement = self.context.share(Enforcement(first.name, self._confirming))
         self._pod_resources = self.context.share(PodResources(Path(own.kubelet) / SOCKET))
         self.parts = [kind(self.context) for kind in kinds]
         for part in self.parts:
@@ -167,8 +177,12 @@ class Agent:
         )
         now, unix, sight = time.monotonic(), time.time(), self.context.use(Cards).sight
         age = None if sight is None else max(0.0, now - sight.at)
-        figures = Figures(await self._view(sight, now), health, unix, age)
-        return await asyncio.to_thread(expose, figures) + text_of(self._registry)
+        view = await self._view(sight, now)
+        containers = self.context.use(Containers)
+        figures = await asyncio.to_thread(
+            lambda: expose(Figures(containers.complete(view), health, unix, age))
+        )
+        return figures + text_of(self._registry)
 
     async def _state(self) -> bytes:
         kubelet: Holders | None = None
@@ -182,5 +196,7 @@ class Agent:
         """Gathers the node in a thread: every slot's files are read."""
         node, pods = self._own.node, list(self._informers[PODS].store)
         return await asyncio.to_thread(
-            lambda: snapshot(node, sight, pods, self._slots.read(), now, self._confirming.unlimited)
+            lambda: snapshot(
+                node, sight, pods, self._slots.read(), now, self._confirming.unlimited, self._enforcement
+            )
         )

@@ -10,7 +10,7 @@ from cotenant.kube.api.informers import Need
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.parts.part import Context
-from cotenant.kube.pods.fields import gpu_fields
+from cotenant.kube.pods.fields import PodFields, gpu_fields
 from cotenant.kube.settings import Settings
 
 
@@ -28,9 +28,10 @@ def own_node(settings: Settings) -> Need[Node]:
     return Need(NODES, selection=Selection(fields=f"metadata.name={settings.agent.node}"))
 
 
-def own_pods(settings: Settings) -> Need[Pod]:
+def own_pods(settings: Settings, more: PodFields | None = None) -> Need[Pod]:
     """Declares that a part watches the pods that are bound to the node. Any author of pods may name it in
-    one: of each, only what bears on GPUs is kept, and its requests.
+    one: of each, only what bears on GPUs is kept, its requests, and what `more` says.
     """
     only_here = Selection(fields=f"spec.nodeName={settings.agent.node}")
-    return Need(PODS, gpu_fields(settings.dialects), only_here)
+    kept = gpu_fields(settings.dialects)
+    return Need(PODS, kept if more is None else kept | more, only_here)

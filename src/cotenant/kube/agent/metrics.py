@@ -1,16 +1,17 @@
 """Exports the metrics of a node: its GPUs, the containers on them, and the agent itself.
 
-All values are read when Prometheus scrapes; nothing is counted twice.
+All values are read when Prometheus scrapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from cotenant.observe.exposition import Family, family, text_of_families
 from cotenant.observe.metrics import Metric
-from cotenant.observe.view import GpuView, View
+from cotenant.observe.text_format import Family, family, text_of_families
+from cotenant.observe.view import View
+from cotenant.observe.view_metrics import of_containers, of_gpus
 
 
 class AgentHealth(NamedTuple):
@@ -41,61 +42,8 @@ class Figures(NamedTuple):
 
 def expose(figures: Figures) -> bytes:
     """Writes them in Prometheus' text format."""
-    families = (*_of_gpus(figures), *_of_containers(figures), *_of_agent(figures))
-    return text_of_families(families)
-
-
-def _of_gpus(figures: Figures) -> Iterator[Family]:
-    if figures.survey_age is None:
-        return
-    values: dict[Metric, Callable[[GpuView], float | None]] = {
-        Metric.GPU_MEMORY: lambda view: view.gpu.memory,
-        Metric.GPU_MEMORY_GRANTED: lambda view: view.granted,
-        Metric.GPU_MEMORY_USED: lambda view: view.used,
-        Metric.GPU_MEMORY_OUTSIDE: lambda view: view.outside,
-        Metric.GPU_UTILIZATION: lambda view: None if view.utilization is None else view.utilization / 100,
-        Metric.GPU_HEALTHY: lambda view: view.problem is None,
-    }
-    for metric, value_of in values.items():
-        found = ((view, value_of(view)) for view in figures.view.gpus)
-        yield family(
-            metric,
-            *(
-                ((view.node, view.gpu.uuid, str(view.gpu.index), view.gpu.model), value)
-                for view, value in found
-                if value is not None
-            ),
-        )
-
-
-def _of_containers(figures: Figures) -> Iterator[Family]:
-    found: dict[Metric, list[tuple[tuple[str, ...], float]]] = {
-        Metric.CONTAINER_MEMORY_LIMIT: [],
-        Metric.CONTAINER_MEMORY_USED: [],
-        Metric.CONTAINER_MEMORY_PEAK: [],
-        Metric.CONTAINER_UTILIZATION: [],
-        Metric.CONTAINER_DENIED: [],
-        Metric.CONTAINER_OVER_LIMIT: [],
-        Metric.CONTAINER_UNLIMITED: [],
-        Metric.CONTAINER_LAST_ACTIVITY: [],
-    }
-    for grant in figures.view.grants:
-        labels = (grant.namespace, grant.name, grant.container)
-        for share in grant.shares:
-            on_gpu = (*labels, share.uuid)
-            found[Metric.CONTAINER_MEMORY_LIMIT].append((on_gpu, share.memory))
-            found[Metric.CONTAINER_MEMORY_USED].append((on_gpu, share.used))
-            found[Metric.CONTAINER_MEMORY_PEAK].append((on_gpu, share.peak))
-            if share.utilization is not None:
-                found[Metric.CONTAINER_UTILIZATION].append((on_gpu, share.utilization / 100))
-        found[Metric.CONTAINER_DENIED].append((labels, grant.denied))
-        found[Metric.CONTAINER_OVER_LIMIT].append((labels, grant.over))
-        found[Metric.CONTAINER_UNLIMITED].append((labels, len(grant.unlimited)))
-        if grant.idle_seconds is not None:
-            active = round(figures.unix - grant.idle_seconds, 1)
-            found[Metric.CONTAINER_LAST_ACTIVITY].append((labels, active))
-    for metric, samples in found.items():
-        yield family(metric, *samples)
+    gpus = () if figures.survey_age is None else of_gpus(figures.view)
+    return text_of_families((*gpus, *of_containers(figures.view, figures.unix), *_of_agent(figures)))
 
 
 def _of_agent(figures: Figures) -> Iterator[Family]:

@@ -8,8 +8,22 @@ from __future__ import annotations
 from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.certificate import ServingCertificate
 from cotenant.kube.agent.classic.part import KubeletPlugin
+from cotenant.kube.agent.containers.part import Containers
+from cotenant.kube.agent.idle.part import IdlePods
+from cotenant.kube.agent.limits.part import Limits
+from cotenant.kube.agent.mps.part import Mps
 from cotenant.kube.agent.published_node import PublishedNode
 from cotenant.kube.agent.slots.part import Slots
 from cotenant.kube.parts.part import Part
 
-PARTS: tuple[type[Part], ...] = (ServingCertificate, Cards, PublishedNode, KubeletPlugin, Slots)
+PARTS: tuple[type[Part], ...] = (
+    ServingCertificate,
+    Cards,
+    Mps,
+    PublishedNode,
+    KubeletPlugin,
+    Slots,
+    Limits,
+    IdlePods,
+    Containers,
+)

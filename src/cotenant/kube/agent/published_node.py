@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from cotenant.hardware.enforcers import mps
 from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.context import NodeContext, own_node, own_pods
 from cotenant.kube.agent.grants import requested
+from cotenant.kube.agent.limits.enforcement import Enforcement
+from cotenant.kube.agent.mps.part import Mps
 from cotenant.kube.agent.publishing import Publisher, Wanted, wanted
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.resources import NODES, PODS
@@ -25,13 +26,10 @@ class PublishedNode(Part):
 
     def __init__(self, context: NodeContext) -> None:
         self._node, self._pods = context.informers[NODES], context.informers[PODS]
-        self._dialects, self._environ, self._version = (
-            context.settings.dialects,
-            context.environ,
-            context.version,
-        )
+        self._dialects, self._version = context.settings.dialects, context.version
+        self._mps = context.use(Mps)
         self._resources = frozenset(self._dialects.capacity(()))
-        self._cards = context.use(Cards)
+        self._cards, self._enforcement = context.use(Cards), context.use(Enforcement)
         self._looked = self._cards.looks()
         store, self._name = self._node.store, context.node
         self._publisher = context.share(
@@ -62,16 +60,19 @@ class PublishedNode(Part):
             self._publisher.again()
 
     def _wanted(self) -> Wanted | None:
-        """None until the GPUs and the node's grants were read once."""
+        """None until the GPUs and the node's grants were read once, and the enforcer is chosen."""
         sight, node = self._cards.sight, self._node.store.named(self._name)
         if sight is None or not sight.granted or node is None:
+            return None
+        if self._enforcement.undecided and self._cards.survey.trouble is None:
             return None
         return wanted(
             sight,
             self._dialects,
             requested(self._pods.store, self._resources),
             self._version,
-            mps=mps.is_running(self._environ),
+            mps=self._mps.enforces(),
+            enforcer=self._enforcement.offered,
             trouble=self._cards.survey.trouble,
             drained=drained_of(node),
         )

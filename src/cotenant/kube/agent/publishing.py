@@ -57,11 +57,13 @@ def wanted(
     agent: str,
     *,
     mps: bool,
+    enforcer: str = "shim",
     trouble: str | None = None,
     drained: AbstractSet[str] = frozenset(),
 ) -> Wanted:
-    """`requested` is what the node's pods request by resource, `agent` its version, `trouble` why the driver
-    does not answer. Unhealthy GPUs count as capacity: the annotation says that they take no grant.
+    """`requested` is what the node's pods request by resource, `agent` its version, `enforcer` the strongest
+    of memory that the node offers, `trouble` why the driver does not answer. Unhealthy GPUs count as
+    capacity: the annotation says that they take no grant.
     """
     cards = tuple(
         NodeCard(
@@ -83,7 +85,9 @@ def wanted(
         name: max(amount, requested.get(name, 0))
         for name, amount in dialects.capacity([card.gpu for card in sight.cards]).items()
     }
-    gpus = NodeGpus(VERSION, cards, agent=agent, mps=mps, resources=tuple(sorted(capacity)))
+    gpus = NodeGpus(
+        VERSION, cards, agent=agent, enforcer=enforcer, mps=mps, resources=tuple(sorted(capacity))
+    )
     return Wanted(condition, write_gpus(gpus), capacity)
 
 

@@ -8,8 +8,19 @@ from typing import Annotated
 
 from cotenant.core.errors import BadInput
 from cotenant.core.mode import DEFAULT_MODE, Mode
+from cotenant.hardware.enforcers.choosing import Wanted
 from cotenant.hardware.standin.spec import parse_spec
-from cotenant.settings.declaring import Bytes, Interval, Port, Range, Seconds, is_address, is_dns_name
+from cotenant.settings.declaring import (
+    Bytes,
+    BytesOrZero,
+    Duration,
+    Interval,
+    Port,
+    Range,
+    Seconds,
+    is_address,
+    is_dns_name,
+)
 
 _SELINUX_CONTEXT = re.compile(r"[A-Za-z0-9_.-]+(:[A-Za-z0-9_.,-]+){2,4}")
 
@@ -30,7 +41,7 @@ class AgentSettings:
     """
     slots: str = "/run/cotenant"
     """The folder of the slots; it must be on tmpfs, and have the same path on the host."""
-    slots_size: Bytes = 2**30
+    slots_size: BytesOrZero = 2**30
     """Size of the tmpfs that the chart mounts there, the most that containers can take of it together. A
     slot has 516Ki. 0: none is mounted.
     """
@@ -48,12 +59,22 @@ class AgentSettings:
     """If a survey takes longer, the driver hangs, and the GPUs count as unhealthy."""
     recovery: Seconds = 600.0
     """A GPU that reported a fault (XID) gets new grants again after this time without another fault."""
+    idle: Annotated[float, Duration(least=1.0)] = 10.0
+    """A pod that has not used its GPUs for this time gets the condition `cotenant.dev/GPUIdle`, and one that
+    works every few seconds three times as late.
+    """
     context_memory: Bytes = 512 * 2**20
     """Memory charged for a process's CUDA context where the driver does not report it."""
     clients_per_gpu: Annotated[int, Range(1, 1024)] = 128
     """Slots of each GPU: the most containers that may use it at once."""
     mode: Mode = DEFAULT_MODE
     """The mode at a limit, if neither the pod's annotation nor the namespace's label sets one."""
+    enforcer: Wanted = "auto"
+    """What holds containers to their memory: `driver`, `shim`, `watch` or `none`; `auto`: the strongest that
+    the node offers. Where one is set and cannot be used, the agent is not ready.
+    """
+    watch_grace: Seconds = 5.0
+    """A container that holds more than its limit for this time is reported."""
 
     def __post_init__(self) -> None:
         if self.node and not is_dns_name(self.node):

@@ -12,8 +12,10 @@ from types import MappingProxyType
 
 from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import SlotUnusable
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import container_ids
+from cotenant.kube.agent.limits.enforcement import Enforcement
 from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.pods.demand import readable_grant
@@ -28,17 +30,21 @@ def snapshot(
     slots: Iterable[NodeSlot],
     now: float,
     unlimited: Mapping[str, frozenset[int]] = MappingProxyType({}),
+    enforcement: Enforcement | None = None,
 ) -> View:
     """`sight`: None before the first survey. `now`: seconds of CLOCK_MONOTONIC. `unlimited`: processes that
-    are not held to their limit, by slot.
+    are not held to their limit, by slot. `enforcement`: what holds the others; None where that is not known.
     """
     granted = [
         share for pod in pods if (grant := readable_grant(pod)) is not None for share in shares_of(pod, grant)
     ]
     gpus = tuple(_gpu(card, node, sight, granted) for card in sight.cards) if sight is not None else ()
-    ids = container_ids(pods)
-    found = (_grant(slot, sight, ids, now, unlimited.get(slot.key, frozenset())) for slot in slots)
-    return View((NodeView(node, gpus),), tuple(each for each in found if each is not None))
+    ids, busy = container_ids(pods), _busy_of_pods(sight)
+    found = (
+        _grant(slot, busy, ids, now, unlimited.get(slot.key, frozenset()), enforcement) for slot in slots
+    )
+    offered = enforcement.offered if enforcement is not None else ""
+    return View((NodeView(node, gpus, enforcer=offered),), tuple(each for each in found if each is not None))
 
 
 def _gpu(card: CardReading, node: str, sight: Sight, granted: Iterable[ShareView]) -> GpuView:
@@ -56,10 +62,11 @@ def _gpu(card: CardReading, node: str, sight: Sight, granted: Iterable[ShareView
 
 def _grant(
     slot: NodeSlot,
-    sight: Sight | None,
+    busy: Mapping[str, Mapping[str, Sequence[tuple[Owner, int]]]],
     ids: Mapping[tuple[str, str], str],
     now: float,
     unlimited: frozenset[int],
+    enforcement: Enforcement | None,
 ) -> GrantView | None:
     """Returns None for a slot that was removed meanwhile."""
     owner, by_uuid = slot.owner, {share.uuid: share for share in slot.shares}
@@ -80,7 +87,7 @@ def _grant(
                     owner.namespace,
                     used=usage.used(at),
                     peak=usage.peak[at],
-                    utilization=_busy(sight, owner.uid, id, limit.uuid),
+                    utilization=_busy(busy.get(limit.uuid), owner.uid, id),
                 )
             )
         return GrantView(
@@ -91,22 +98,31 @@ def _grant(
             container=owner.container,
             slot=slot.key,
             mode=slot.limits.mode,
+            enforcer=enforcement.holds(slot.key) if enforcement is not None else "",
+            enforcer_asked=enforcement.asked if enforcement is not None else "",
+            over_bytes=enforcement.over_bytes(slot.key) if enforcement is not None else 0,
             denied=usage.denied,
             over=usage.over,
             idle_seconds=max(0.0, now - usage.last_active / 1e9) if usage.last_active else None,
             processes=tuple(process.pid for process in usage.processes),
-            in_use=slot.is_held(),
+            in_use=bool(usage.processes) or slot.is_held(),
             unlimited=tuple(sorted(unlimited)),
         )
     return None
 
 
-def _busy(sight: Sight | None, uid: str, id: str, uuid: str) -> int | None:
+def _busy_of_pods(sight: Sight | None) -> dict[str, dict[str, list[tuple[Owner, int]]]]:
+    """Returns percent of each GPU's time by pod UID, for its containers."""
+    found: dict[str, dict[str, list[tuple[Owner, int]]]] = {}
+    for uuid, by_owner in sight.busy.items() if sight is not None else ():
+        of_pods = found.setdefault(uuid, {})
+        for owner, percent in by_owner.items():
+            of_pods.setdefault(owner.uid, []).append((owner, percent))
+    return found
+
+
+def _busy(by_pod: Mapping[str, Sequence[tuple[Owner, int]]] | None, uid: str, id: str) -> int | None:
     """Percent of the GPU's time that the container uses; None where it is not known."""
-    by_owner = sight.busy.get(uuid) if sight is not None else None
-    if by_owner is None or not id:
+    if by_pod is None or not id:
         return None
-    return min(
-        100,
-        sum(percent for owner, percent in by_owner.items() if owner.uid == uid and owner.is_container(id)),
-    )
+    return min(100, sum(percent for owner, percent in by_pod.get(uid, ()) if owner.is_container(id)))

@@ -23,6 +23,7 @@ def state(version: str, waits: Sequence[str], view: View, kubelet: Holders | Non
             if kubelet is None
             else {device: tuple(map(str, of)) for device, of in kubelet.items()},
             cards=tuple(map(_gpu, view.gpus)),
+            enforcer=next((node.enforcer for node in view.nodes), ""),
         )
     )
 
@@ -39,6 +40,9 @@ def _slot(grant: GrantView) -> SlotState:
         used={share.uuid: share.used for share in grant.shares},
         held=bool(grant.in_use),
         unlimited=grant.unlimited[:MOST_PIDS],
+        enforcer_asked=grant.enforcer_asked,
+        enforcer=grant.enforcer,
+        over=grant.over_bytes,
     )
 
 

@@ -87,11 +87,20 @@ class Client:
         await self._connection.close()
 
     async def get(
-        self, resource: Resource[T], name: str, namespace: str | None = None, *, within: float | None = None
+        self,
+        resource: Resource[T],
+        name: str,
+        namespace: str | None = None,
+        *,
+        subresource: str = "",
+        within: float | None = None,
     ) -> T:
         """Reads the newest state, confirmed by a quorum of etcd."""
-        path = resource.path(namespace, name)
-        return resource.decode(await self._read(_asked("get", resource, namespace, name), path, {}, within))
+        asked, path = (
+            _asked("get", resource, namespace, name, subresource),
+            resource.path(namespace, name, subresource),
+        )
+        return resource.decode(await self._read(asked, path, {}, within))
 
     async def get_path(
         self, path: str, type: type[T], *, within: float | None = None, limit: int | None = None
@@ -101,6 +110,14 @@ class Client:
         """
         call = Call(f"get {path}", "GET", path, repeatable=True, within=within, limit=limit)
         return decode(msgspec.json.Decoder(type), await self._connection.request(call), path)
+
+    async def fetch(
+        self, path: str, query: Mapping[str, str], *, within: float | None = None, limit: int | None = None
+    ) -> bytes:
+        """Reads what a Service serves, through the API server's proxy. Not retried: the caller knows whether
+        the Service will answer later.
+        """
+        return await self._read(f"get {path}", path, query, within, limit=limit, retry=False)
 
     async def list(
         self,

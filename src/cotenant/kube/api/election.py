@@ -99,6 +99,15 @@ class Election:
         """
         return self._begins <= self.clock() < self._ends - for_seconds
 
+    def led(self) -> bool:
+        """Whether some server holds a lease that has not expired, as far as this server has seen. For
+        display: it says nothing about who may act.
+        """
+        duration = self.settings.duration
+        if self._seen is not None:
+            duration = self._seen.spec.lease_duration_seconds or duration
+        return bool(self.holder) and self.clock() - self._seen_at <= duration
+
     def withdraw(self, seconds: float) -> None:
         """Stops leading at once and does not compete for `seconds`. The lease is not released: others wait
         for its full duration, and treat this leader as one that died.

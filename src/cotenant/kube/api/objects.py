@@ -8,6 +8,7 @@ half as much to read, and no later collection scans them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, Protocol
 
@@ -35,6 +36,8 @@ class Meta(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    generation: int = 0
+    """Counts changes of `spec`."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     creation_timestamp: Moment | None = None
@@ -59,6 +62,10 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     reason: str = ""
     message: str = ""
     last_transition_time: datetime | None = None
+
+
+def find_condition(conditions: Iterable[Condition], type: str) -> Condition | None:
+    return next((each for each in conditions if each.type == type), None)
 
 
 class EnvVar(msgspec.Struct, frozen=True, gc=False):
@@ -86,6 +93,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     node_name: str = ""
     scheduler_name: str = ""
     priority: int = 0
+    priority_class_name: str = ""
     preemption_policy: str = ""
     """`Never`: no pod is evicted for it."""
     restart_policy: str = ""

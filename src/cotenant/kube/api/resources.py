@@ -129,6 +129,7 @@ EVENTS = Resource(objects.Event, "Event", "events")
 NAMESPACES = Resource(objects.Generic, "Namespace", "namespaces", namespaced=False)
 CONFIG_MAPS = Resource(objects.Generic, "ConfigMap", "configmaps")
 SECRETS = Resource(objects.Secret, "Secret", "secrets")
+SERVICES = Resource(objects.Generic, "Service", "services")
 RESOURCE_QUOTAS = Resource(objects.Generic, "ResourceQuota", "resourcequotas")
 REPLICATION_CONTROLLERS = Resource(objects.Generic, "ReplicationController", "replicationcontrollers")
 
@@ -162,3 +163,30 @@ ADMISSION_POLICY_BINDINGS = Resource(
     group=_ADMISSION,
     namespaced=False,
 )
+
+GPU_SCALERS = Resource(objects.Generic, "GpuScaler", "gpuscalers", group="cotenant.dev", version="v1alpha1")
+DEFINITIONS = Resource(
+    objects.Generic,
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    group="apiextensions.k8s.io",
+    namespaced=False,
+)
+PRIORITY_CLASSES = Resource(
+    objects.Generic, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
+)
+HPAS = Resource(
+    objects.Generic,
+    "HorizontalPodAutoscaler",
+    "horizontalpodautoscalers",
+    group="autoscaling",
+    version="v2",
+)
+SCALED_OBJECTS = Resource(
+    objects.Generic, "ScaledObject", "scaledobjects", group="keda.sh", version="v1alpha1"
+)
+
+
+def discovered(model: type[T], kind: str, plural: str, group: str, version: str) -> Resource[T]:
+    """Returns a namespaced kind that only the API server's discovery knows, such as a scaler's target."""
+    return Resource(model, kind, plural, group=group, version=version)

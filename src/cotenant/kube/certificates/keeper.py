@@ -60,7 +60,9 @@ def certificate_policy(settings: Settings, times: KeeperTimes) -> CertificatePol
     """Derives names and lifetimes from the settings: Services by all their names in cluster DNS. Agents have
     no Service; they are named as if they had one.
     """
-    services = (settings.webhook.service, settings.extender.service)
+    services = [settings.webhook.service, settings.extender.service]
+    if settings.keda.enabled:
+        services.append(settings.keda.service)
     names = [name for service in services for name in _dns_names(service, settings.namespace)]
     return CertificatePolicy(
         names=tuple(dict.fromkeys((*names, *(_normal(name) for name in settings.webhook.extra_names)))),
@@ -104,6 +106,12 @@ class CertificateKeeper:
     def ready(self) -> bool:
         """Whether a valid certificate is being served."""
         return self._serving is not None and self._is_valid(self._serving)
+
+    @property
+    def serving(self) -> KeyPair:
+        """The certificate that is being served now. Only after `wait_until_ready`."""
+        assert self._serving is not None  # noqa: S101 - see above
+        return self._serving
 
     async def wait_until_ready(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Raises `trouble` if there is no certificate after `timeout` seconds."""

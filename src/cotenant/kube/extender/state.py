@@ -6,7 +6,7 @@ reported it would always agree with the API.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 import msgspec
@@ -28,14 +28,20 @@ def state(
 
 
 def state_in_pieces(
-    cluster: ClusterLedger, line: Sequence[str] = (), term: TermState | None = None, *, leads: bool
+    cluster: ClusterLedger,
+    line: Sequence[str] = (),
+    term: TermState | None = None,
+    waits: Mapping[str, str] | None = None,
+    *,
+    leads: bool,
 ) -> Iterator[bytes]:
     """Yields the same piece by piece, all as it is when the first is made. Between two of them kube-scheduler
     can be answered: at 20,000 pods all of it takes a tenth of a second.
     """
     pods = iter(cluster.pods.items())
     held = {uid: Hold(node, gpus) for uid, (node, gpus) in cluster.holds().items()}
-    before, begin, after = encode(ServerState(leads, {}, held, tuple(line), term)).partition(_CHARGED)
+    told = ServerState(leads, {}, held, tuple(line), term, dict(waits or {}))
+    before, begin, after = encode(told).partition(_CHARGED)
     yield before + begin
     comma = b""
     while some := list(islice(pods, AT_ONCE)):

@@ -21,7 +21,8 @@ from cotenant.kube.api.errors import Conflict, KubeError, NotFound
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.events import EventRecorder
-from cotenant.kube.line.keeper import LineKeeper, Place
+from cotenant.kube.line.keeper import LineKeeper
+from cotenant.kube.line.place import Place
 from cotenant.kube.line.room_finder import RoomFinder
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.unschedulable import is_unschedulable

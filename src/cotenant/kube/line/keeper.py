@@ -26,6 +26,7 @@ from cotenant.kube.api.resources import PODS
 from cotenant.kube.api.store import Change, Store
 from cotenant.kube.events import EventRecorder
 from cotenant.kube.line.membership import is_in_line, is_kept_by_others, rows_that_take_pods, waited, waiting
+from cotenant.kube.line.place import Place
 from cotenant.kube.line.settings import LineSettings
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of
@@ -49,40 +50,6 @@ LINGER = 5.0
 """Seconds for which room that one pod was retried for is offered to others too, if it is still there."""
 AT_ONCE = 16
 """Retry annotations that are written at the same time."""
-LONGEST_PAUSE = 60.0
-"""Seconds between retries of one pod that fits by our ledger and is not bound: something else keeps it."""
-
-
-@dataclass
-class Place:
-    """One pod in the line."""
-
-    pod: Pod
-    waiting: WaitingPod
-    refused: float = float("-inf")
-    """By the clock, when our extender or a bind found no room for it last; minus infinity if neither did."""
-    asked: float = float("-inf")
-    """By the clock, when kube-scheduler last named the nodes that it may go to. Minus infinity: it has not,
-    and `waiting.eligible` is a guess, the nodes that take pods.
-    """
-    retries: int = 0
-    """Retries since then."""
-    offered: float = float("inf")
-    """By the clock, the first of them."""
-    retried: float = float("-inf")
-    next_retry: float = float("inf")
-    tried: float = float("-inf")
-    """By the clock, when kube-scheduler first tried it after that and our extender named a node."""
-    stays_away: bool = False
-    """It was not bound after a retry: something besides GPUs keeps it, and room must not wait for it, until
-    our extender has refused it again."""
-    left: float = float("-inf")
-    """By the clock, when our extender last named victims for it to kube-scheduler."""
-
-    @property
-    def is_guessed(self) -> bool:
-        """Reports whether kube-scheduler has not named the nodes that it may go to."""
-        return self.asked == float("-inf")
 
 
 @dataclass
@@ -302,19 +269,9 @@ class LineKeeper:
         more = False
         for place in self._places.values():
             if place.retries and not place.stays_away:
-                place.stays_away = self._is_away(place, now)
+                place.stays_away = place.is_away(now, self.settings)
                 more = more or place.stays_away
         return more
-
-    def _is_away(self, place: Place, now: float) -> bool:
-        """Reports whether kube-scheduler has had its chance to bind it: it has tried it since the offer, or
-        would have, since no backoff lasts longer. About a pod that it has never asked us about it may never:
-        that one gets no more than a moment.
-        """
-        if place.tried >= place.offered:
-            return now - place.tried >= self.settings.retry
-        backoff = 0.0 if place.is_guessed else self.settings.backoff
-        return now - place.offered >= backoff + self.settings.retry
 
     def _forget_unseen(self, now: float) -> None:
         """Forgets pods that were gone when kube-scheduler asked about them: no change will report it."""
@@ -327,16 +284,13 @@ class LineKeeper:
         bound.
         """
         if fits:
-            return now - place.retried >= self._pause_after(max(1, place.retries))
+            return now - place.retried >= place.pause(self.settings)
         if now < place.next_retry:
             return False
-        place.next_retry = now + self._pause_after(place.retries)
+        place.next_retry = now + place.pause(self.settings)
         rows = rows_of(self.cluster, place.waiting.eligible)
         found = scan(self.cluster, place.waiting.uid, place.waiting.demands, rows)
         return bool((found == Verdict.FITS).any())
-
-    def _pause_after(self, retries: int) -> float:
-        return min(self.settings.retry * 2.0 ** min(retries - 1, 32), LONGEST_PAUSE)
 
     def _hold(self, holds: Mapping[str, tuple[str, tuple[str, ...]]]) -> None:
         before = self.cluster.holds()
@@ -356,9 +310,7 @@ class LineKeeper:
         place = self._places.get(uid)
         if place is None or not self.leading():
             return
-        place.retries, place.retried = place.retries + 1, self.clock()
-        place.offered = min(place.offered, place.retried)
-        place.next_retry = place.retried + self._pause_after(place.retries)
+        place.note_retry(self.clock(), self.settings)
         meta = place.pod.metadata
         changes = {"metadata": {"annotations": {names.RETRY: f"{self.wall():.3f}"}}}
         try:

@@ -10,6 +10,7 @@ from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.events import EventRecorder
 from cotenant.kube.line.evicting import Preempting
 from cotenant.kube.line.keeper import LineKeeper
+from cotenant.kube.line.measuring import LineMetrics
 from cotenant.kube.line.room_finder import RoomFinder
 from cotenant.kube.line.settings import LineSettings
 from cotenant.kube.nodes.fields import GPU_FIELDS
@@ -46,6 +47,7 @@ class Line(Part):
         pods.subscribe(self._keeper.on_pod)
         nodes.subscribe(self._keeper.on_node)
         gauge(Metric.PENDING_PODS, context.registry).set_function(lambda: len(self._keeper))
+        LineMetrics(self._keeper, lambda: context.leading.not_serving() is None).register(context.registry)
 
     @classmethod
     def needs(cls, settings: Settings) -> Iterable[Need[Any]]:

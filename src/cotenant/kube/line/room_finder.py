@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
-from cotenant.kube.line.keeper import LineKeeper, Place
+from cotenant.kube.line.keeper import LineKeeper
+from cotenant.kube.line.place import Place
 from cotenant.kube.pods.requests import fits_otherwise
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Node
+from cotenant.kube.api.timestamps import timestamp
 from cotenant.kube.nodes.gpus import NodeCard
 
 _LONGEST_TROUBLE = 200
@@ -59,7 +60,7 @@ def condition_patch(node: Node, want: GpusCondition, now: datetime) -> dict[str,
     same_status = bool(found) and found[0].status == want.status
     if same_status and (found[0].reason, found[0].message) == (want.reason, want.message):
         return None
-    at = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = timestamp(now)
     patch = {
         "type": names.GPUS_HEALTHY,
         "status": want.status,

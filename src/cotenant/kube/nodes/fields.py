@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import intern
 
 from msgspec.structs import replace
 
@@ -16,14 +17,23 @@ class NodeFields:
 
     annotations: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
+    gpu_node_labels: bool = False
+    """Whether all labels of nodes with GPUs are needed: any of them may be selected by a pod."""
 
     def __or__(self, other: NodeFields, /) -> NodeFields:
-        return NodeFields(self.annotations | other.annotations, self.labels | other.labels)
+        return NodeFields(
+            self.annotations | other.annotations,
+            self.labels | other.labels,
+            self.gpu_node_labels or other.gpu_node_labels,
+        )
 
     def keep(self, node: Node, /) -> Node:
         meta = node.metadata
         annotations = {key: meta.annotations[key] for key in self.annotations if key in meta.annotations}
-        labels = {key: meta.labels[key] for key in self.labels if key in meta.labels}
+        if self.gpu_node_labels and names.GPUS in meta.annotations:
+            labels = {intern(key): intern(value) for key, value in meta.labels.items()}
+        else:
+            labels = {key: meta.labels[key] for key in self.labels if key in meta.labels}
         return Node(
             replace(meta, annotations=annotations, labels=labels, finalizers=()), node.spec, node.status
         )

@@ -1,8 +1,8 @@
 """Removes what agents and servers wrote, once they are gone.
 
 Nodes lose our annotations, our condition and what agents put into their capacity; the server's Secrets,
-ConfigMap, Leases and EndpointSlice are deleted. No pod is touched: running pods keep running, and their
-annotations go with them.
+ConfigMap, Leases and EndpointSlice are deleted, and the Leases of agents. No pod is touched: running pods
+keep running, and their annotations and their condition go with them.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from cotenant.kube.api.objects import Node
 from cotenant.kube.api.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, PODS, SECRETS, Resource
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP
 from cotenant.kube.certificates.keeper import SECRET
+from cotenant.kube.nodes.agent_reports import is_agents
 from cotenant.kube.nodes.condition import removal
 from cotenant.kube.nodes.gpus import read_gpus
 
@@ -93,7 +94,9 @@ async def uninstall(
             except NotFound:
                 continue
             removed.nodes.append(node.metadata.name)
-    for resource, name in OWN:
+    leases = (await client.list(LEASES, Selection(namespace))).items
+    of_agents = [(LEASES, each.metadata.name) for each in leases if is_agents(each)]
+    for resource, name in (*OWN, *of_agents):
         try:
             await client.delete(resource, name, namespace)
         except NotFound:

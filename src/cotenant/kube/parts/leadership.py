@@ -57,6 +57,9 @@ class Leadership:
     def must_lead(self, for_seconds: float = 0.0) -> None:
         self.election.must_lead(for_seconds)
 
+    def led(self) -> bool:
+        return self.election.led()
+
     def leads(self, term: Term) -> bool:
         return self.election.leading() and self.election.term == term.number
 
@@ -170,6 +173,9 @@ class Alone:
 
     def leads(self, term: Term) -> bool:
         del term
+        return True
+
+    def led(self) -> bool:
         return True
 
     def not_serving(self) -> str | None:

@@ -41,6 +41,9 @@ class Leading(Protocol):
     def leads(self, term: Term) -> bool:
         """Whether this term still lasts."""
 
+    def led(self) -> bool:
+        """Whether any server leads, as far as this one has seen."""
+
     def not_serving(self) -> str | None:
         """Says why nothing may be answered as leader now; None if it may."""
 

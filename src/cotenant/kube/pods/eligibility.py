@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.kube.api.objects import Condition, Node, Taint
+from cotenant.kube.api.objects import Condition, Node, Taint, find_condition
 
 
 class Toleration(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +41,16 @@ class Placement(msgspec.Struct, frozen=True, rename="camel"):
         node = (self.affinity or {}).get("nodeAffinity") or {}
         required = node.get("requiredDuringSchedulingIgnoredDuringExecution")
         return None if required is None else required.get("nodeSelectorTerms") or ()
+
+    @property
+    def label_keys(self) -> tuple[str, ...]:
+        """The labels of nodes that it looks at: nodes that agree in them, and in taints, are alike to it."""
+        terms = (each for term in self.terms or () for each in term.get("matchExpressions") or ())
+        return (*self.node_selector, *(each.get("key", "") for each in terms))
+
+    @property
+    def looks_at_names(self) -> bool:
+        return any(term.get("matchFields") for term in self.terms or ())
 
 
 ANYWHERE = Placement()
@@ -84,7 +94,7 @@ def takes_pods(node: Node) -> bool:
 
 def _closed(node: Node) -> Obstacle | None:
     name = node.metadata.name
-    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    ready = find_condition(node.status.conditions, "Ready")
     if ready is None or ready.status != "True":
         return Obstacle(
             "not-ready",

@@ -15,12 +15,15 @@ from cotenant.dialects.wishes import LONGEST_WISH
 from cotenant.kube.api.objects import (
     Condition,
     Container,
+    ContainerState,
     ContainerStatus,
+    OwnerReference,
     Pod,
     PodSpec,
     PodStatus,
     Quantities,
     Resources,
+    Running,
 )
 from cotenant.kube.pods.annotation_size import size_of
 from cotenant.kube.pods.demand import MIRROR, has_ended
@@ -33,10 +36,18 @@ _LONGEST_ON_NODE = {names.GRANT: LONGEST, "": LONGEST_WISH}
 """Characters that are kept of an annotation; under "" those of all others."""
 _MOST_RESOURCES = 32
 """Resources that are kept of one container, or of a pod without GPU."""
+_CONDITIONS = frozenset({"PodScheduled", "Ready", names.GPU_IDLE, names.GPU_LIMIT_HELD})
+"""Conditions that are kept of a pod, by type."""
 _LONGEST_MESSAGE = 8192
 """Characters that are kept of a scheduler's words: it names every resource that the author asked for."""
+_RUNNING, _NOT_RUNNING = ContainerState(running=Running()), ContainerState()
 _FIRST_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Kept before all others of what a pod takes of its node."""
+_MOST_LABELS = 32
+_LONGEST_LABELS = 4096
+"""Labels that are kept of a replica, and characters in all of them."""
+_LONGEST_OWNER = 253
+"""Characters that are kept of the name and of the kind of a controller."""
 _MOST_CONTAINERS = 16
 """Containers that are kept of a pod without GPU."""
 
@@ -49,8 +60,16 @@ class PodFields:
     container_annotations: frozenset[Callable[[str], str]] = frozenset()
     """Functions from a container's name to an annotation's."""
     labels: frozenset[str] = frozenset()
+    replicas: bool = False
+    """Whether pods are counted as replicas of workloads: then their labels (within bounds) and the conditions
+    that tell how far they are are kept, also of pods that ask for no GPU.
+    """
     env: bool = False
     """Whether the names of the containers' variables are needed."""
+    controllers: bool = False
+    """Whether the name and kind of the pod's controller are needed."""
+    container_ids: bool = False
+    """Whether the container IDs of pods that ask for no GPU are needed, too."""
     resources: frozenset[str] = frozenset()
     """A pod that names one of these, or any of ours, asks for GPU. Of others, annotations and variables are
     left out; without any here, those of all pods are kept.
@@ -61,7 +80,10 @@ class PodFields:
             self.annotations | other.annotations,
             self.container_annotations | other.container_annotations,
             self.labels | other.labels,
+            self.replicas or other.replicas,
             self.env or other.env,
+            self.controllers or other.controllers,
+            self.container_ids or other.container_ids,
             self.resources | other.resources,
         )
 
@@ -83,21 +105,45 @@ class PodFields:
         if asks and not spec.node_name:
             left_out = size_of(meta.annotations) - size_of(annotations)
         if labels:
-            labels = {key: labels[key] for key in self.labels if key in labels}
+            labels = self._labels(labels)
         meta = replace(
             meta,
             annotations=annotations,
             labels=labels,
             finalizers=(),
-            owner_references=(),
+            owner_references=_controller(meta.owner_references) if self.controllers else (),
             left_out=left_out,
         )
         spec = replace(
-            spec, scheduler_name="", runtime_class_name="", scheduling_gates=spec.scheduling_gates[:1]
+            spec,
+            scheduler_name="",
+            runtime_class_name="",
+            priority_class_name="",
+            scheduling_gates=spec.scheduling_gates[:1],
         )
         if asks:
             return Pod(meta, self._containers(spec), _status(pod.status))
-        return Pod(meta, _requests_alone(pod, spec), PodStatus(pod.status.phase))
+        conditions = _without_words(pod.status) if self.replicas and not has_ended(pod) else ()
+        status = PodStatus(pod.status.phase, conditions=conditions)
+        if self.container_ids and not has_ended(pod):
+            status = replace(
+                status,
+                container_statuses=_briefly(pod.status.container_statuses),
+                init_container_statuses=_briefly(pod.status.init_container_statuses),
+            )
+        return Pod(meta, _requests_alone(pod, spec), status)
+
+    def _labels(self, labels: Mapping[str, str]) -> dict[str, str]:
+        kept = {key: labels[key] for key in self.labels if key in labels}
+        if not self.replicas:
+            return kept
+        length = 0
+        for key, value in labels.items():
+            length += len(key) + len(value)
+            if len(kept) >= _MOST_LABELS or length > _LONGEST_LABELS:
+                break
+            kept[key] = value
+        return kept
 
     def _asks_for_gpu(self, spec: PodSpec) -> bool:
         if not self.resources:
@@ -144,6 +190,15 @@ class PodFields:
         return {name: quantities[name] for name in order[:_MOST_RESOURCES]}
 
 
+def _controller(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
+    """Keeps the one owner that is the controller. The API server bounds neither its name nor its kind."""
+    return tuple(
+        OwnerReference(each.kind[:_LONGEST_OWNER], each.name[:_LONGEST_OWNER], controller=True)
+        for each in owners
+        if each.controller
+    )[:1]
+
+
 def _requests_alone(pod: Pod, spec: PodSpec) -> PodSpec:
     """Returns the spec of a pod without GPU: while it is on a node, its requests, as one container where it
     has many.
@@ -175,15 +230,22 @@ def _of_node(quantities: Quantities) -> Quantities:
 
 
 def _status(status: PodStatus) -> PodStatus:
-    """Keeps what a scheduler says of the pod, and the IDs of its containers."""
-    scheduled = (each for each in status.conditions if each.type == "PodScheduled")
+    """Keeps what a scheduler and an agent say of the pod, and of its containers their IDs and whether they
+    run and are ready.
+    """
+    kept = (each for each in status.conditions if each.type in _CONDITIONS)
     return PodStatus(
         phase=status.phase,
         nominated_node_name=status.nominated_node_name,
-        conditions=tuple(map(_condition, scheduled)),
-        container_statuses=_with_ids(status.container_statuses),
-        init_container_statuses=_with_ids(status.init_container_statuses),
+        conditions=tuple(map(_condition, kept)),
+        container_statuses=_briefly(status.container_statuses),
+        init_container_statuses=_briefly(status.init_container_statuses),
     )
+
+
+def _without_words(status: PodStatus) -> tuple[Condition, ...]:
+    kept = (each for each in status.conditions if each.type in _CONDITIONS)
+    return tuple(replace(each, message="", reason="") for each in kept)
 
 
 def _condition(condition: Condition) -> Condition:
@@ -192,9 +254,15 @@ def _condition(condition: Condition) -> Condition:
     return replace(condition, message=condition.message[:_LONGEST_MESSAGE])
 
 
-def _with_ids(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
+def _briefly(statuses: tuple[ContainerStatus, ...]) -> tuple[ContainerStatus, ...]:
     return tuple(
-        ContainerStatus(each.name, container_id=each.container_id) for each in statuses[:MOST_IN_ALL]
+        ContainerStatus(
+            each.name,
+            _RUNNING if each.state.running is not None else _NOT_RUNNING,
+            ready=each.ready,
+            container_id=each.container_id,
+        )
+        for each in statuses[:MOST_IN_ALL]
     )
 
 
@@ -204,10 +272,11 @@ def _requesting(container: Container) -> Container:
 
 def gpu_fields(dialects: Dialects) -> PodFields:
     """What a pod's demand, its grant and its place in line are read from."""
-    own = (*names.SERVER_ONLY, names.GPU_MODEL, names.GPU_UUID, names.PLACEMENT, names.ENFORCE, MIRROR)
+    wishes = (names.GPU_MODEL, names.GPU_UUID, names.PLACEMENT, names.ENFORCE, names.EVICT_OVER_LIMIT)
+    own = (*names.SERVER_ONLY, *wishes, MIRROR)
     others = (each for dialect in dialects.on for each in dialect.pod_annotations)
     return PodFields(
         frozenset((*own, *others)),
-        frozenset((names.gpu_count, names.devices, names.compute, names.card_memory)),
+        frozenset((names.gpu_count, names.devices, names.compute, names.card_memory, names.mps_memory)),
         resources=dialects.resources,
     )

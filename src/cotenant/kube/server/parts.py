@@ -10,7 +10,10 @@ from cotenant.kube.binding.part import Binding, LedgerPart
 from cotenant.kube.events import Events
 from cotenant.kube.extender.part import LeaderEndpoint, Scheduler
 from cotenant.kube.line.part import Evicting, Line
+from cotenant.kube.overuse.part import Overuse
 from cotenant.kube.parts.part import Part
+from cotenant.kube.scaler.keda.part import Keda
+from cotenant.kube.scaler.part import Scaler
 from cotenant.kube.server.certificates import Certificates
 
 PARTS: tuple[type[Part], ...] = (
@@ -23,4 +26,7 @@ PARTS: tuple[type[Part], ...] = (
     Binding,
     Scheduler,
     LeaderEndpoint,
+    Overuse,
+    Scaler,
+    Keda,
 )

@@ -26,6 +26,7 @@ from cotenant.kube.settings import Settings
 from cotenant.observe.endpoints import endpoints
 from cotenant.observe.exposition import Registry, gauge, text_of
 from cotenant.observe.metrics import Metric
+from cotenant.observe.state import LONGEST_REASON
 
 log = get_logger(__name__)
 
@@ -127,7 +128,12 @@ class Server:
         serving = self.leadership.not_serving() is None
         cluster, line = self.context.use(ClusterLedger), self.context.use(LineKeeper)
         pieces = list[bytes]()
-        for piece in state_in_pieces(cluster, line.uids(), self.leadership.state(), leads=serving):
+        waits = {
+            name: why[:LONGEST_REASON]
+            for name, why in self.leader_ready().items()
+            if serving and why is not None
+        }
+        for piece in state_in_pieces(cluster, line.uids(), self.leadership.state(), waits, leads=serving):
             pieces.append(piece)
             await asyncio.sleep(0)
         return b"".join(pieces)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from cotenant.core.checkup import Checkup, NotRepaired, run_synchronously
 from cotenant.core.finding import Finding, Outcome
-from cotenant.local.doctor import access, gpus, ledger, slots, system
+from cotenant.local.doctor import access, gpus, ledger, mps, slots, system
 from cotenant.local.doctor.facts import MachineFacts
 from cotenant.local.doctor.gather import gather
 from cotenant.local.doctor.libraries import System
@@ -19,6 +19,7 @@ SUBJECTS: Sequence[MachineSubject] = (
     ledger.SUBJECT,
     slots.SUBJECT,
     gpus.SUBJECT,
+    mps.SUBJECT,
     system.SUBJECT,
 )
 """In the order in which their findings are best repaired."""

@@ -75,3 +75,5 @@ class MachineFacts(NamedTuple):
     driver: str | None = None
     """Why the GPUs cannot be read."""
     cards: tuple[GpuFacts, ...] = ()
+    unused_mps: Path | None = None
+    """The pipe folder of the user's own MPS control daemon, if it runs and no command needs it."""

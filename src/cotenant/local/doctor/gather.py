@@ -9,7 +9,7 @@ from pathlib import Path
 from cotenant.core.errors import LedgerUnusable
 from cotenant.hardware import slots
 from cotenant.hardware.nvml import NoDriver
-from cotenant.local import line, processes, reap, slot_folder
+from cotenant.local import line, mps, processes, reap, slot_folder
 from cotenant.local.doctor import places
 from cotenant.local.doctor.facts import GpuFacts, Holding, LedgerFault, MachineFacts, Row, Stray
 from cotenant.local.doctor.libraries import System
@@ -47,6 +47,7 @@ def gather(machine: Machine, system: System) -> MachineFacts:
         strays=tuple(_stray(folder) for folder in slot_folder.find_strays(home, {job.id for job in jobs})),
         driver=driver,
         cards=cards,
+        unused_mps=mps.own_place(home).pipe if mps.is_unused(home, jobs) else None,
     )
 
 

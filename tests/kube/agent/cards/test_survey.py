@@ -17,6 +17,7 @@ from cotenant.hardware import libraries
 from cotenant.hardware.nvml import CardProcess, CardReading, Fault, NoDriver, Readings
 from cotenant.hardware.standin import driver as standin
 from cotenant.kube.agent.cards.cgroups import Owner
+from cotenant.kube.agent.cards.process_owners import Owned
 from cotenant.kube.agent.cards.survey import STEP, Survey
 
 GIB = 2**30
@@ -124,8 +125,8 @@ async def test_a_gpu_s_time_is_added_up_by_container_where_the_driver_reports_it
     main, side = Owner("u", "main"), Owner("u", "side")
     owners = {1: main, 2: main, 3: side, 4: None}
     monkeypatch.setattr(
-        "cotenant.kube.agent.cards.survey.owners_of_processes",
-        lambda pids: {pid: owners[pid] for pid in pids if pid in owners},
+        "cotenant.kube.agent.cards.process_owners.ProcessOwners.of",
+        lambda _, pids: Owned({pid: owners[pid] for pid in pids if pid in owners}, {}),
     )
     told = {"GPU-0": {1: 30, 2: 10, 3: 5, 4: 40, 5: 1}, "GPU-1": {}, "GPU-3": {1: 50}}
     looking = survey(
@@ -153,8 +154,8 @@ def owned(monkeypatch):
     """Process 1 is the pod's with the grant, 2 is no pod's."""
     owners = {1: Owner("u", "main"), 2: None}
     monkeypatch.setattr(
-        "cotenant.kube.agent.cards.survey.owners_of_processes",
-        lambda pids: {pid: owners[pid] for pid in pids if pid in owners},
+        "cotenant.kube.agent.cards.process_owners.ProcessOwners.of",
+        lambda _, pids: Owned({pid: owners[pid] for pid in pids if pid in owners}, {}),
     )
     return {"u": read_grant(json.dumps(GRANT), "u")}
 

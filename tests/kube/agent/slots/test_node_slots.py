@@ -18,7 +18,7 @@ from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.classic.pod_resources import Holder, PodResourcesUnavailable
 from cotenant.kube.agent.slots.cleaning import Cleaning
 from cotenant.kube.agent.slots.mounting import mount_slots
-from cotenant.kube.agent.slots.node_slots import BadSlotKey, SlotHeld
+from cotenant.kube.agent.slots.node_slots import BadSlotKey, NodeSlots, SlotHeld
 from cotenant.kube.api.errors import Unreachable
 
 FOUR = Share(A, 4 * GIB)
@@ -246,3 +246,24 @@ async def test_a_slot_that_was_taken_anew_while_it_was_asked_about_stays(slots):
     api.fates["get"] = [after(lambda _: make(slots, "slot-0000", FOUR, uid="u-2", name="next"))]
     assert await Cleaning(slots, Record(), api).clean() == []
     assert [slot.owner.uid for slot in slots.read()] == ["u-2"]
+
+
+def test_a_slot_that_is_the_same_is_not_read_again_and_every_change_of_it_is_seen(slots):
+    made = make(slots, "slot-0001", Share(A, GIB))
+    assert slots.read() == [made]
+    assert slots.find("slot-0001") is made
+    slots.enforcer.change(made.folder, {A: 2 * GIB})
+    changed = slots.find("slot-0001")
+    assert changed.bytes_on(A) == 2 * GIB
+    again = make(slots, "slot-0001", Share(A, GIB), uid="u-2")
+    assert (again.owner.uid, slots.read()) == ("u-2", [again])
+    assert slots.remove(again)
+    assert (slots.find("slot-0001"), slots.read(), slots._known) == (None, [], {})
+
+
+def test_what_another_reader_of_the_folder_changes_is_seen_too(slots):
+    other = NodeSlots(slots.root, slots.enforcer)
+    first = make(slots, "slot-0001", Share(A, GIB))
+    assert other.find("slot-0001") == first
+    make(slots, "slot-0001", Share(A, GIB), uid="u-2")
+    assert other.find("slot-0001").owner.uid == "u-2"

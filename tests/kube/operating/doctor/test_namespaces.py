@@ -11,3 +11,9 @@ def test_a_namespace_with_a_mode_that_does_not_exist_and_a_quota_that_counts_not
     hard = {names.GPU_MEMORY: "40Gi", "requests.cotenant.dev/gpu": "1", "limits.cotenant.dev/gpu": "1"}
     quota = Generic(Meta(name="q", namespace="x"), spec={"hard": hard})
     assert kinds(quotas=(quota,)) == ["quota-not-counted"] * 2
+
+
+def test_a_namespace_that_evicts_by_a_word_that_is_not_known():
+    labelled = Meta(name="x", labels={names.EVICT_OVER_LIMIT: "yes"})
+    assert kinds(namespaces=(labelled,)) == ["bad-eviction"]
+    assert kinds(namespaces=(Meta(name="x", labels={names.EVICT_OVER_LIMIT: "on"}),)) == []

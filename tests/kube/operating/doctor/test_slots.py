@@ -56,3 +56,11 @@ def test_a_container_without_its_limit_is_named_with_its_processes_and_what_to_d
     (finding,) = found(states={"n1": told_by_agent(slots=[{**SLOT, "unlimited": [4711, 4712]}])})
     assert "team/a/main uses a GPU of n1 without the shim (processes 4711, 4712 of the host)" in finding.found
     assert "slots_label" in finding.do
+
+
+def test_a_pod_that_its_agent_reports_over_its_limit_is_named():
+    words = "asked shim, holds watch: container main holds 9Gi on GPU 0, 1Gi more than its limit of 8Gi"
+    over = pod("a", 8 * GI, on="n1", held=("False", "OverLimit", words))
+    (finding,) = found(pods=(over, *WELL.pods[1:]))
+    assert finding.kind == "over-limit"
+    assert "team/a on n1: container main holds 9Gi on GPU 0, 1Gi more" in finding.found

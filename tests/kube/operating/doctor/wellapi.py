@@ -8,11 +8,22 @@ import msgspec
 import yaml
 from kube.fakeapi import FakeApi
 from kube.operating.clusters import NOW
-from kube.operating.well import DATA, LEADS, POLICY, SCHEDULER, WEBHOOK, WELL, binding, leads_to, lease
+from kube.operating.well import (
+    DATA,
+    DEFINITION,
+    LEADS,
+    POLICY,
+    SCHEDULER,
+    WEBHOOK,
+    WELL,
+    binding,
+    leads_to,
+    lease,
+)
 
 from cotenant.core.finding import Outcome
 from cotenant.kube.admission.configuration import NAME
-from cotenant.kube.api.resources import CONFIG_MAPS, DAEMON_SETS, LEASES, NODES, PODS, SECRETS
+from cotenant.kube.api.resources import CONFIG_MAPS, DAEMON_SETS, DEFINITIONS, LEASES, NODES, PODS, SECRETS
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor import checkup
 from cotenant.kube.operating.doctor.gather import BINDINGS, SLICES
@@ -57,6 +68,7 @@ def well_api() -> FakeApi:
     for name in ("cotenant-server", "cotenant-scheduler"):
         api.put(DEPLOYMENTS, deployment(name), SPACE)
     api.put(DAEMON_SETS, daemon_set(), SPACE)
+    api.put(DEFINITIONS, {"metadata": {"name": "gpuscalers.cotenant.dev"}, "spec": DEFINITION})
     api.paths[STATE] = msgspec.to_builtins(LEADS["cotenant-server-1"])
     return api
 

@@ -231,6 +231,15 @@ def test_a_running_pod_shows_its_grant_and_what_enforces_it():
     assert said.data["enforcer"] == "shim"
 
 
+def test_a_pod_that_does_not_use_its_gpu_is_said_to_be_idle():
+    said = explained(pod("p", 8 * GI, on="n1", idle=3 * 3600), [node("n1", [80 * GI])])
+    assert (said.state, said.reason) == ("running", "idle")
+    assert said.sentence.endswith("enforce by the agent's default; idle for 3h")
+    since = (NOW - timedelta(hours=3)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert said.data["idleSince"] == since
+    assert dict(said.sections)["use"] == (f"idle since {since}: no kernel launch and no allocation",)
+
+
 @pytest.mark.parametrize(
     ("annotations", "labels", "mode", "source"),
     [
@@ -467,3 +476,25 @@ def test_whose_turn_comes_first_is_said_where_no_end_helps():
     assert said.step == (
         "wait: team/big is served first; it would fit if GPU 1 of n1 were not drained: cotenant undrain n1/1"
     )
+
+
+def test_what_was_asked_to_hold_a_pod_and_what_does_are_both_said():
+    words = (
+        "asked driver, holds shim: container main: limit of 8Gi on GPU 0 held by shim (no cgroup is found)"
+    )
+    said = explained(pod("p", 8 * GI, on="n1", held=("True", "Shim", words)), [node("n1", [80 * GI])])
+    assert "limited by the shim" in said.sentence
+    assert (said.data["enforcerAsked"], said.data["enforcer"]) == ("driver", "shim")
+    (line,) = [each for each in dict(said.sections)["limits"] if each.startswith("asked")]
+    assert line.startswith("asked driver, holds shim (Shim): container main: limit of 8Gi on GPU 0")
+    fresh = explained(pod("p", 8 * GI, on="n1"), [node("n1", [80 * GI])])
+    assert fresh.data["limitHeld"] is None
+    assert any("has not reported what holds it yet" in each for each in dict(fresh.sections)["limits"])
+
+
+def test_a_pod_over_its_limit_is_said_to_be():
+    words = "asked shim, holds watch: container main holds 9Gi on GPU 0, 1Gi more than its limit of 8Gi"
+    said = explained(pod("p", 8 * GI, on="n1", held=("False", "OverLimit", words)), [node("n1", [80 * GI])])
+    assert (said.state, said.reason) == ("running", "over-limit")
+    assert "watched" in said.sentence
+    assert "docs/enforcers.md" in said.step

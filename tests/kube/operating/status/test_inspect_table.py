@@ -4,8 +4,8 @@ from kube.operating.clusters import GI, node, pod
 
 from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
-from cotenant.kube.operating.status.inspect_table import details, summary
-from cotenant.kube.operating.status.snapshot import snapshot
+from cotenant.kube.operating.status.inspect_table import details, limits, summary
+from cotenant.kube.operating.status.snapshot import node_json, snapshot
 
 MIB = 2**20
 IN_MIB = Dialects(aliyun=Aliyun(unit="MiB"))
@@ -125,3 +125,50 @@ def test_of_one_namespace_only_its_pods_are_listed_and_all_are_counted():
     assert "a " in text
     assert "two" not in text
     assert "8 (50%)" in text
+
+
+def test_pods_that_do_not_use_their_gpu_are_named_below_it():
+    nodes = [node("n1", [80 * GI] * 2)]
+    pods = [
+        pod("short", GI, on="n1", idle=60),
+        pod("long", 2 * GI, on="n1", cards=(0, 1), idle=7200),
+        pod("works", GI, on="n1"),
+        pod("other", GI, on="n1", namespace="two", idle=30),
+    ]
+    lines = details(snapshot(nodes, pods).nodes, "team").splitlines()
+    idle = [line.split(" since ")[0] for line in lines if "idle" in line]
+    assert idle == ["team/long has been idle", "team/short has been idle"]
+    (seen,) = snapshot(nodes, pods[:1]).nodes
+    assert "idleSince" in node_json(seen)["gpus"][0]["pods"][0]
+
+
+HELD = ("True", "Driver", "asked driver, holds driver: container main: limit of 4Gi on GPU 0 held by driver")
+OVER = ("False", "OverLimit", "asked driver, holds watch: container main holds 5Gi on GPU 0, 1Gi more")
+
+
+def test_what_was_asked_to_hold_a_pod_and_what_does_are_two_columns():
+    nodes = [node("n1", [80 * GI]), node("n2", [80 * GI])]
+    pods = [
+        pod("fine", 4 * GI, on="n1", held=HELD),
+        pod("over", 4 * GI, on="n2", held=OVER, namespace="two"),
+        pod("new", 4 * GI, on="n2"),
+    ]
+    seen = snapshot(nodes, pods).nodes
+    assert limits(seen).splitlines() == [
+        "",
+        "POD   NAMESPACE  NODE  ASKED   HOLDS",
+        "fine  team       n1    driver  driver",
+        "over  two        n2    driver  watch   OverLimit",
+    ]
+    assert "over" not in limits(seen, "team")
+    assert limits(snapshot(nodes, pods[2:]).nodes) == "", "nothing was reported"
+    assert details(seen) == details(
+        snapshot(
+            nodes, [pod("fine", 4 * GI, on="n1"), pod("over", 4 * GI, on="n2", namespace="two"), pods[2]]
+        ).nodes
+    )
+    (shown,) = node_json(seen[1])["gpus"]
+    by_name = {each["pod"]: each for each in shown["pods"]}
+    assert by_name["over"]["enforcerAsked"] == "driver"
+    assert (by_name["over"]["enforcer"], by_name["over"]["limitProblem"]) == ("watch", "OverLimit")
+    assert "enforcer" not in by_name["new"]

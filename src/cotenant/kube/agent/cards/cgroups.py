@@ -72,6 +72,14 @@ def _owner_of_path(path: str) -> Owner | None:
     return None
 
 
+def is_pods_folder(name: str, uid: str) -> bool:
+    """Whether a cgroup's folder of this name is the pod's own, in the naming of either of the kubelet's
+    drivers.
+    """
+    match = _SLICE.fullmatch(name)
+    return name == f"pod{uid}" or (match is not None and match[1].replace("_", "-") == uid)
+
+
 def owners_on_node(proc: Path = Path("/proc")) -> frozenset[Owner]:
     """Lists the containers of all pods that have a process on this node, without the reader's own pod. Empty
     where the processes of others are not visible.
@@ -88,11 +96,17 @@ def owners_on_node(proc: Path = Path("/proc")) -> frozenset[Owner]:
 def own_pid(pid: int, proc: Path = Path("/proc")) -> int | None:
     """Returns the pid by which a process knows itself, in its own pid namespace; None if it has ended."""
     try:
-        status = (proc / str(pid) / "status").read_bytes()
+        status = _read(f"{proc}/{pid}/status")
     except OSError:
         return None
     found = _NAMESPACE_PIDS.search(status)
     return int(found[1]) if found else pid
+
+
+def _read(path: str) -> bytes:
+    """Reads a file of /proc. A node may have hundreds of processes on its GPUs."""
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def owners_of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> dict[int, Owner | None]:
@@ -102,7 +116,7 @@ def owners_of_processes(pids: Iterable[int], proc: Path = Path("/proc")) -> dict
     found = {}
     for pid in pids:
         try:
-            text = (proc / str(pid) / "cgroup").read_bytes().decode(errors="replace")
+            text = _read(f"{proc}/{pid}/cgroup").decode(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
         except OSError:

@@ -31,7 +31,8 @@ def cards_of(settings: AgentSettings) -> NodeCards:
     state = root / "standin" / "state"
     try:
         state.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        standin.create(state, standin.parse_spec(settings.simulate))
+        described = standin.parse_description(settings.simulate)
+        standin.create(state, described.cards, driver=described.driver)
     except CotenantError as error:
         raise CotenantError(f"agent.simulate: {error}") from None
     return NodeCards(

@@ -40,7 +40,7 @@ class Cards(Part):
             cards=context.cards.nvml(),
             listener=context.cards.nvml(),
             grants=self.grants,
-            counted=self._counted,
+            counted=self.counted,
             interval=own.survey,
             timeout=own.survey_timeout,
             recovery=own.recovery,
@@ -95,7 +95,8 @@ class Cards(Part):
         for each in self._listeners:
             each.set()
 
-    def _counted(self) -> dict[str, dict[str, int]]:
+    def counted(self) -> dict[str, dict[str, int]]:
+        """Adds up what slots count, by GPU and pod UID. It reads the files of every slot."""
         counted: dict[str, dict[str, int]] = {}
         for slot in self._slots.read():
             with suppress(SlotUnusable):  # removed meanwhile

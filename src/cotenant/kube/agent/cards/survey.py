@@ -11,15 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware import activity
 from cotenant.hardware.accounting import account
 from cotenant.hardware.nvml import CardReading, Fault, Readings
-from cotenant.kube.agent.cards.cgroups import Owner, own_pid, owners_of_processes
+from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
+from cotenant.kube.agent.cards.process_owners import ProcessOwners
 from cotenant.kube.agent.grants import cards_in_use, granted_on
 from cotenant.kube.logs import get_logger
 
@@ -68,6 +69,8 @@ class PodProcess(NamedTuple):
     own_pid: int
     """By which it knows itself, in its own pid namespace."""
     owner: Owner
+    bytes: int | None = None
+    """What it holds on that GPU; None where the driver does not report it."""
 
 
 class Sight(NamedTuple):
@@ -104,6 +107,8 @@ class Survey:
     clock: Callable[[], float] = time.monotonic
     busy: Callable[[Iterable[str]], Mapping[str, Mapping[int, int]]] = activity.by_gpu
     """Percent of GPUs' time by pid; without those of which the driver does not report it."""
+
+    processes: ProcessOwners = field(default_factory=ProcessOwners)
 
     sight: Sight | None = field(default=None, init=False)
     trouble: str | None = field(default=None, init=False)
@@ -173,9 +178,8 @@ class Survey:
         readings = self.cards.read()
         busy = self.busy(card.gpu.uuid for card in readings.cards if card.problem is None)
         pids = {process.pid for card in readings.cards for process in card.processes}
-        owners = owners_of_processes(pids.union(*busy.values()))
-        known = ((pid, own_pid(pid)) for pid in pids if owners.get(pid) is not None)
-        return Look(readings, owners, busy, {pid: own for pid, own in known if own is not None})
+        owned = self.processes.of(pids.union(*busy.values()))
+        return Look(readings, owned.owners, busy, owned.own_pids)
 
     def _reckon(self, told: Readings | str, owners: Mapping[int, Owner | None]) -> Sight:
         pods = {pid: owner and owner.uid for pid, owner in owners.items()}
@@ -267,7 +271,7 @@ def _of_pods(
 ) -> dict[str, tuple[PodProcess, ...]]:
     return {
         card.gpu.uuid: tuple(
-            PodProcess(process.pid, own_pids[process.pid], owner)
+            PodProcess(process.pid, own_pids[process.pid], owner, process.bytes)
             for process in card.processes
             if process.pid in own_pids and (owner := owners.get(process.pid)) is not None
         )
@@ -289,10 +293,17 @@ def _by_owner(
     return found
 
 
+def _retrieve(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
+
+
 def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
     """Runs it in a thread of its own. A pool waits for its threads at exit, and this one may never return."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
+    # One that nobody waits for any more, since the agent ends, has failed for nobody.
+    future.add_done_callback(_retrieve)
 
     def finish(result: T | None, error: Exception | None) -> None:
         if future.done():

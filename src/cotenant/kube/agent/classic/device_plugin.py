@@ -15,10 +15,11 @@ import grpc
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
+from cotenant.hardware.enforcers.enforcer import Attachment
 from cotenant.kube.agent.classic import device_ids
 from cotenant.kube.agent.classic.registration import Registration
 from cotenant.kube.agent.slots.mounts import Simulation, allocation
-from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.logs import get_logger
 from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
@@ -40,6 +41,16 @@ class SlotStarter(Protocol):
         """Writes the limits of the container that is about to start with this device."""
 
 
+class ComputeEnforcer(Protocol):
+    """`agent/mps/part.py`"""
+
+    def attachment(self) -> Attachment:
+        """Returns what each GPU container is started with."""
+
+    async def prepare(self, slot: NodeSlot) -> None:
+        """Makes a slot ready whose container is about to start."""
+
+
 class DevicePlugin:
     """Serves `cotenant.dev/gpu-slot` while `run` runs."""
 
@@ -49,13 +60,17 @@ class DevicePlugin:
         slots: NodeSlots,
         starter: SlotStarter,
         simulation: Simulation | None = None,
+        compute: ComputeEnforcer | None = None,
         *,
         start_timeout: float = _START_TIMEOUT,
     ) -> None:
-        """`kubelet` is the kubelet's folder; `simulation` is None where the GPUs are real."""
+        """`kubelet` is the kubelet's folder; `simulation` is None where the GPUs are real, `compute` where
+        nothing holds containers to a share of compute.
+        """
         self._slots = slots
         self._starter = starter
         self._simulation = simulation
+        self._compute = compute
         self._start_timeout = start_timeout
         self._count = device_ids.count_for(slots.keys())
         self._changed = asyncio.Condition()
@@ -116,7 +131,8 @@ class DevicePlugin:
         responses = []
         for container in request.container_requests:
             folder = self._slots.prepare(_only(container.devices_ids))
-            allocated = allocation(self._slots.enforcer, folder, self._simulation)
+            compute = self._compute.attachment() if self._compute is not None else None
+            allocated = allocation(self._slots.enforcer, folder, self._simulation, compute)
             mounts = [
                 v1beta1.Mount(
                     container_path=str(mount.container), host_path=str(mount.host), read_only=mount.read_only
@@ -136,6 +152,9 @@ class DevicePlugin:
         try:
             async with asyncio.timeout(self._start_timeout):
                 await self._starter.start(device)
+                slot = self._slots.find(device)
+                if self._compute is not None and slot is not None:
+                    await self._compute.prepare(slot)
         except TimeoutError:
             raise CotenantError(
                 f"{device}: its slot was not ready in {self._start_timeout:.0f} s. The kubelet will try again"

@@ -10,6 +10,8 @@ from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.classic.device_plugin import DevicePlugin
 from cotenant.kube.agent.classic.pod_resources import PodResources
 from cotenant.kube.agent.context import NodeContext
+from cotenant.kube.agent.limits.enforcement import Enforcement
+from cotenant.kube.agent.mps.part import Mps
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.slots.starting import Starting
 from cotenant.kube.parts.part import Part
@@ -38,9 +40,10 @@ class KubeletPlugin(Part):
             self._cards.by_uuid,
             lambda _: context.cards.context_bytes,
             own.mode,
+            started=context.use(Enforcement).started,
         )
         self._plugin = context.share(
-            DevicePlugin(Path(own.kubelet), slots, starting, context.cards.simulation)
+            DevicePlugin(Path(own.kubelet), slots, starting, context.cards.simulation, context.use(Mps))
         )
 
     async def run(self) -> None:

@@ -59,6 +59,28 @@ def mount_slots(root: Path, size: int, label: str = "") -> Outcome:
     return "mounted"
 
 
+def mount_beside(folder: Path, size: int, setting: str, label: str = "") -> Outcome:
+    """Mounts another tmpfs in the folder of the slots, for what containers may fill without harm to slots.
+    One that is there gets this size.
+    """
+    options = f"size={size}"
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if has_own_tmpfs(folder):
+            _mount(folder, options, _REMOUNT | _NOSUID | _NODEV)
+            return "resized"
+        if any(folder.glob("*/*")):  # folders alone may be the kubelet's, for its own mounts
+            log.warning("it is in use, without a bound: the tmpfs is mounted at the next boot", folder=folder)
+            return "in use"
+        _mount(folder, options + ",mode=0755" + (f',context="{label}"' if label else ""), _NOSUID | _NODEV)
+    except OSError as error:
+        raise CotenantError(
+            f"{setting}: a tmpfs of {format_bytes(size)} cannot be mounted at {folder}: {error.strerror}"
+        ) from None
+    log.info("tmpfs mounted", folder=folder, size=format_bytes(size))
+    return "mounted"
+
+
 def has_own_tmpfs(root: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> bool:
     """Whether the folder is a whole tmpfs, on this host or, seen from a container, on its host."""
     place = os.path.realpath(root)

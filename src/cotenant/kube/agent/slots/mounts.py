@@ -1,4 +1,4 @@
-"""Composes what a container is started with: the enforcer's mounts, and the stand-in driver's if it is
+"""Composes what a container is started with: the mounts of the enforcers, and the stand-in driver's if it is
 simulated.
 
 The kubelet stores this and uses it again at every restart of the container, for years: nothing in it may
@@ -25,9 +25,13 @@ class Simulation:
     """The folder of its libcuda and libnvidia-ml, on the host."""
 
 
-def allocation(enforcer: Enforcer, folder: Path, simulation: Simulation | None) -> Attachment:
-    """`folder` is the slot's."""
+def allocation(
+    enforcer: Enforcer, folder: Path, simulation: Simulation | None, compute: Attachment | None = None
+) -> Attachment:
+    """`folder` is the slot's; `compute` is what an enforcer of compute needs."""
     held = enforcer.container_attachment(folder)
+    if compute is not None:
+        held = Attachment((*held.mounts, *compute.mounts), {**held.environment, **compute.environment})
     if simulation is None:
         return held
     libraries, state = IN_CONTAINER / "standin" / "lib", IN_CONTAINER / "standin" / "state"

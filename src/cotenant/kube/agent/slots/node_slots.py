@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -61,6 +62,10 @@ class NodeSlot:
         """Raises SlotUnusable if the slot was removed meanwhile."""
         return slots.read_usage(self.folder)
 
+    def activity(self) -> slots.Activity:
+        """Raises SlotUnusable if the slot was removed meanwhile."""
+        return slots.read_activity(self.folder)
+
     def is_held(self) -> bool:
         return slots.is_held(self.folder)
 
@@ -81,11 +86,21 @@ class Oversized(NamedTuple):
     """What was cut off."""
 
 
+_Mark = tuple[int, int, int]
+
+
+def _mark(path: str) -> _Mark:
+    """Returns what differs as soon as the file is another one, or was written to."""
+    found = os.stat(path)
+    return found.st_ino, found.st_mtime_ns, found.st_ctime_ns
+
+
 class NodeSlots:
     def __init__(self, root: Path, enforcer: Enforcer) -> None:
         self.root = root
         self.enforcer = enforcer
         self._slots = root / "slots"
+        self._known: dict[str, tuple[_Mark, NodeSlot]] = {}
 
     def folder(self, key: str) -> Path:
         """What is mounted into the container: the same path for every owner that ever gets this key."""
@@ -102,11 +117,31 @@ class NodeSlots:
 
     def read(self) -> list[NodeSlot]:
         """Reads all slots with limits, by key."""
-        return [slot for key in self.keys() if (slot := self.find(key)) is not None]
+        keys = self.keys()
+        if len(self._known) > len(keys):
+            for gone in self._known.keys() - set(keys):
+                self._known.pop(gone, None)
+        return [slot for key in keys if (slot := self.find(key)) is not None]
 
     def find(self, key: str) -> NodeSlot | None:
-        """Reads one slot; None if there is nothing that a container could use."""
-        folder = self.folder(key)
+        """Reads one slot; None if there is nothing that a container could use. One whose `limits` is the same
+        file as before is not read again: hundreds of slots are looked at every two seconds.
+        """
+        known = self._known.get(key)
+        folder = self.folder(key) if known is None else known[1].folder
+        try:
+            mark = _mark(f"{folder}/limits")
+        except OSError:
+            self._known.pop(key, None)
+            return None
+        if known is not None and known[0] == mark:
+            return known[1]
+        slot = self._find(key, folder)
+        if slot is not None:
+            self._known[key] = mark, slot
+        return slot
+
+    def _find(self, key: str, folder: Path) -> NodeSlot | None:
         try:
             limits = slots.read_limits(folder)
         except SlotUnusable:

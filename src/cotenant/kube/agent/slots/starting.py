@@ -75,6 +75,8 @@ class Starting:
     clock: Callable[[], float] = time.monotonic
     living: Callable[[], AbstractSet[Owner]] = owners_on_node
     """The containers of pods that have a process on this node."""
+    started: Callable[[str], None] = lambda _: None
+    """Called with the device once its slot is there: its container starts now."""
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
 
     @property
@@ -102,6 +104,7 @@ class Starting:
             container=owner.container,
             mode=mode,
         )
+        self.started(device)
         return owner
 
     async def _pod(self, holder: Holder) -> Pod:

@@ -131,7 +131,12 @@ class DirectTransport:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_seconds):
             addresses = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-            connected = await start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY)
+            try:
+                connected = await start_connection(addresses, happy_eyeballs_delay=_HAPPY_EYEBALLS_DELAY)
+            except RuntimeError as error:
+                # uvloop takes the descriptor for one that is in use, after connections that were cancelled
+                # (MagicStack/uvloop#653). Another try gets another one.
+                raise OSError(str(error)) from error
             try:
                 connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 context, name = self._tls or (None, None)

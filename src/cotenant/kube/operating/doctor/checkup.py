@@ -11,6 +11,7 @@ from cotenant.core.finding import Finding, Outcome
 from cotenant.kube.api.client import Client
 from cotenant.kube.operating.doctor import (
     certificates,
+    definitions,
     device_plugins,
     gpus,
     grants,
@@ -19,7 +20,9 @@ from cotenant.kube.operating.doctor import (
     namespaces,
     nodes,
     policies,
+    scalers,
     schedulers,
+    server_parts,
     slots,
     unread,
     versions,
@@ -34,9 +37,11 @@ from cotenant.kube.operating.doctor.subject import ClusterSubject, Repair
 SUBJECTS: Sequence[ClusterSubject] = (
     workloads.SUBJECT,
     leadership.SUBJECT,
+    server_parts.SUBJECT,
     certificates.SUBJECT,
     webhook.SUBJECT,
     policies.SUBJECT,
+    definitions.SUBJECT,
     schedulers.SUBJECT,
     namespaces.SUBJECT,
     grants.SUBJECT,
@@ -47,6 +52,7 @@ SUBJECTS: Sequence[ClusterSubject] = (
     visible_gpus.SUBJECT,
     gpus.SUBJECT,
     slots.SUBJECT,
+    scalers.SUBJECT,
     unread.SUBJECT,
 )
 """In the order in which their findings are best repaired."""

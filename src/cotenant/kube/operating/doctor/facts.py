@@ -15,6 +15,8 @@ from cotenant.kube.api.objects import Generic, Lease, Meta, Node, Pod
 from cotenant.kube.operating.installed import Installed
 from cotenant.kube.operating.status.snapshot import snapshot
 from cotenant.kube.pods.demand import has_ended
+from cotenant.kube.scaler.conflicts import Autoscaler
+from cotenant.kube.scaler.resource import GpuScaler
 from cotenant.observe.state import AgentState, ServerState
 from cotenant.observe.view import View
 
@@ -87,6 +89,12 @@ class Facts:
     policies: Mapping[str, Mapping[str, Any]] | None = None
     bindings: Mapping[str, Mapping[str, Any]] | None = None
     """ValidatingAdmissionPolicies and their bindings, by name."""
+    definition: Mapping[str, Any] | None = None
+    """The CustomResourceDefinition of GpuScalers."""
+    scalers: tuple[GpuScaler, ...] = ()
+    hpas: tuple[Autoscaler, ...] = ()
+    scaled_objects: tuple[Autoscaler, ...] = ()
+    """KEDA's."""
     workloads: tuple[Mapping[str, Any], ...] | None = None
     """Deployments and DaemonSets of Cotenant itself."""
     not_created: Mapping[str, str] = field(default_factory=dict)

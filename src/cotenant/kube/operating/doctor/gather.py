@@ -15,6 +15,7 @@ from cotenant.kube.api.resources import (
     ADMISSION_POLICY_BINDINGS,
     CONFIG_MAPS,
     DAEMON_SETS,
+    DEFINITIONS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     EVENTS,
@@ -29,6 +30,8 @@ from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations, own_places
 from cotenant.kube.operating.installed import LABELS, find_installed
+from cotenant.kube.scaler.conflicts import HPAS, SCALED_OBJECTS
+from cotenant.kube.scaler.resource import GPU_SCALERS
 from cotenant.observe.state import LARGEST_STATE, AgentState, ServerState
 
 T = TypeVar("T")
@@ -36,6 +39,7 @@ IMAGE_PODS = PODS.read_as(ImagePod)
 POLICIES = ADMISSION_POLICIES.raw
 BINDINGS = ADMISSION_POLICY_BINDINGS.raw
 SLICES = ENDPOINT_SLICES.raw
+_DEFINITIONS = DEFINITIONS.raw
 _AT_ONCE = 16
 """Requests for `/state` at a time."""
 _STATE_TIMEOUT = 5.0
@@ -66,6 +70,13 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         reader.all("daemonsets", client.list(DAEMON_SETS.raw, Selection(space, labels=LABELS))),
         reader.all("events", client.list(EVENTS, Selection(space, fields="reason=FailedCreate"))),
     )
+    named = f"{GPU_SCALERS.plural}.{GPU_SCALERS.group}"
+    definition: dict[str, Any] | None = await reader.one("definition", client.get(_DEFINITIONS, named))
+    scalers, hpas, scaled_objects = await asyncio.gather(
+        reader.all("gpuscalers", client.list(GPU_SCALERS)),
+        reader.all("horizontalpodautoscalers", client.list(HPAS)),
+        reader.all("scaledobjects", client.list(SCALED_OBJECTS)),
+    )
     own = tuple(
         each
         for each in images or ()
@@ -88,6 +99,10 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         certificates=None if secret is None else secret.data,
         policies=_by_name(policies),
         bindings=_by_name(bindings),
+        definition=definition,
+        scalers=tuple(scalers or ()),
+        hpas=tuple(hpas or ()),
+        scaled_objects=tuple(scaled_objects or ()),
         workloads=_workloads(deployments, daemon_sets),
         not_created={
             each.involved_object.uid: each.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cotenant.core.eviction import EVICTIONS
 from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.core.mode import MODES
 from cotenant.dialects import names
@@ -11,6 +12,7 @@ from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 
 BAD_MODE = Kind("bad-mode", ERROR, "GPU containers there do not start")
+BAD_EVICTION = Kind("bad-eviction", WARNING, "the settings decide whether pods over their limit are evicted")
 QUOTA_NOT_COUNTED = Kind(
     "quota-not-counted", WARNING, "pods of that namespace may take more than the quota says"
 )
@@ -24,6 +26,18 @@ def modes(facts: Facts) -> Iterator[Finding]:
                 f"namespace {meta.name}",
                 f"the label {names.ENFORCE} of namespace {meta.name} is {said!r}, not {' or '.join(MODES)}",
                 f"set a mode: kubectl label namespace {meta.name} {names.ENFORCE}=enforce --overwrite",
+            )
+
+
+def evictions(facts: Facts) -> Iterator[Finding]:
+    for meta in facts.namespaces:
+        said = meta.labels.get(names.EVICT_OVER_LIMIT)
+        if said and said not in EVICTIONS:
+            key = names.EVICT_OVER_LIMIT
+            yield BAD_EVICTION.at(
+                f"namespace {meta.name}",
+                f"the label {key} of namespace {meta.name} is {said!r}, not {' or '.join(EVICTIONS)}",
+                f"set one: kubectl label namespace {meta.name} {key}=dry-run --overwrite",
             )
 
 
@@ -42,4 +56,4 @@ def quotas(facts: Facts) -> Iterator[Finding]:
             )
 
 
-SUBJECT = ClusterSubject(checks=(modes, quotas))
+SUBJECT = ClusterSubject(checks=(modes, evictions, quotas))

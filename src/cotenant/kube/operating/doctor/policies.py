@@ -19,7 +19,20 @@ from cotenant.kube.operating.doctor.subject import ClusterSubject, guard_of
 
 POLICIES = tuple(
     f"cotenant-{name}"
-    for name in ("bindings", "cards", "demands", "grants", "modes", "nodes", "objects", "server")
+    for name in (
+        "bindings",
+        "cards",
+        "demands",
+        "grants",
+        "idleness",
+        "limits",
+        "modes",
+        "nodes",
+        "objects",
+        "reports",
+        "server",
+        "workloads",
+    )
 )
 _MEANS = "the author of a pod may get more than was granted: see docs/security.md"
 POLICY = Kind("policy", ERROR, _MEANS)

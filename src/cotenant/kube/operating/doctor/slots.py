@@ -10,6 +10,7 @@ from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import delete_pod, look_at_agent
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 from cotenant.kube.pods.demand import readable_grant
+from cotenant.kube.pods.limit_held import limit_held
 from cotenant.observe.state import SlotState
 
 _MOST_NAMED = 8
@@ -71,6 +72,19 @@ def not_live(facts: Facts) -> Iterator[Finding]:
                 )
 
 
+def over_limit(facts: Facts) -> Iterator[Finding]:
+    """Finds pods whose agent reports that they hold more than their limit."""
+    for pod in facts.pods:
+        held, meta = limit_held(pod), pod.metadata
+        if held is not None and held.is_over and meta.deletion_timestamp is None:
+            name = f"{meta.namespace}/{meta.name}"
+            yield OVER_LIMIT.at(
+                f"pod {name}",
+                f"{name} on {pod.spec.node_name}: {held.details}",
+                f"see docs/enforcers.md, Evicting; or delete it: {delete_pod(meta.namespace, meta.name)}",
+            )
+
+
 def _limits(node: str, slot: SlotState, granted: Mapping[str, int]) -> Iterator[Finding]:
     delete = delete_pod(slot.namespace, slot.pod)
     for uuid in sorted(granted.keys() | slot.limits.keys()):
@@ -120,4 +134,6 @@ def _of_another(node: str, slot: SlotState, holders: Sequence[str]) -> Finding:
     )
 
 
-SUBJECT = ClusterSubject(checks=(waits, against_grants, against_kubelet, not_live), lasting={LEFT.name: 12.0})
+SUBJECT = ClusterSubject(
+    checks=(waits, against_grants, against_kubelet, not_live, over_limit), lasting={LEFT.name: 12.0}
+)

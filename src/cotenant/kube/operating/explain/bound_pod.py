@@ -13,11 +13,14 @@ from cotenant.dialects import names
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant, SlotGrant
 from cotenant.dialects.wishes import read_mode
 from cotenant.kube.api.objects import ContainerStatus, Node, Terminated
+from cotenant.kube.api.timestamps import timestamp
 from cotenant.kube.nodes.gpus import GpusUnreadable, NodeCard, NodeGpus, read_gpus
 from cotenant.kube.operating.explain.case import Case, as_age
 from cotenant.kube.operating.explain.explanation import Explanation
 from cotenant.kube.pods.demand import grant_of, is_mirror
 from cotenant.kube.pods.eligibility import ANYWHERE, obstacle
+from cotenant.kube.pods.idleness import Idle, Idleness, Unknown, Working, idleness
+from cotenant.kube.pods.limit_held import LimitHeld, limit_held
 
 Cards = Mapping[str, NodeCard] | None
 """Of the pod's node, by UUID; None if they are not known."""
@@ -31,6 +34,7 @@ _ENFORCERS = {
     "driver": "the driver, for all that the container's processes allocate",
     "shim": "the shim, for every program that calls the CUDA driver's library",
     "watch": "nothing at once: overuse is seen a moment later",
+    "none": "nothing",
 }
 CRASHING = 600.0
 """Seconds without a crash after which a container counts as running: the kubelet then resets its back-off."""
@@ -100,11 +104,18 @@ def _granted(case: Case, grant: PodGrant) -> Explanation:
     cards = {card.uuid: card for card in told.cards} if told is not None else None
     mode = mode_of(pod.metadata.annotations, case.labels, case.settings.agent.mode)
     granted = tuple(_slot(slot, cards) for slot in grant.slots)
-    enforcer = told.enforcer if told is not None else "unknown"
+    held = limit_held(pod)
+    enforcer = held.holds if held is not None else told.enforcer if told is not None else "unknown"
     where = pod.spec.node_name
     state, reason, sentence, step = _state(case, node, f"{_sum(grant)} on {where}")
     if state == "running":
         sentence += f": {_ENFORCED.get(enforcer, 'limited')}, {mode.mode} by {mode.source}"
+    if held is not None and held.is_problem:
+        reason = "over-limit" if held.is_over else "limit-not-held"
+        step = step or f"kubectl describe pod {case.flags}; docs/enforcers.md says what each reason means"
+    use = idleness(pod) if state == "running" else Working()
+    if isinstance(use, Idle):
+        reason, sentence = "idle", f"{sentence}; idle for {as_age(max(0.0, case.now - use.since))}"
     shares = [share for slot in grant.slots for share in slot.shares]
     gone = [share.uuid for share in shares if cards is not None and share.uuid not in cards]
     if gone:
@@ -118,20 +129,29 @@ def _granted(case: Case, grant: PodGrant) -> Explanation:
         step,
         (
             ("granted", granted),
-            ("limits", _limits(grant, told, mode)),
+            ("limits", _limits(grant, told, mode, held)),
+            ("use", _use(use)),
         ),
         {
             "node": where,
             "grant": [_slot_json(slot, cards) for slot in grant.slots],
             "enforcer": enforcer,
+            "enforcerAsked": held.asked if held is not None else None,
+            "limitHeld": None if held is None else {"reason": held.reason, "details": held.details},
             "mode": mode.mode,
             "modeFrom": mode.source,
-            "computeEnforced": told.mps if told is not None else None,
+            "computeEnforced": told.mps and mode.mode == "enforce" if told is not None else None,
+            "idleSince": timestamp(use.since) if isinstance(use, Idle) else None,
         },
     )
 
 
-_ENFORCED = {"driver": "limited by the driver", "shim": "limited by the shim", "watch": "watched"}
+_ENFORCED = {
+    "driver": "limited by the driver",
+    "shim": "limited by the shim",
+    "watch": "watched",
+    "none": "not limited",
+}
 
 
 def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, str]:
@@ -184,6 +204,15 @@ def _state(case: Case, node: Node | None, holds: str) -> tuple[str, str, str, st
         warned = f": {' '.join(case.warning.split())}" if case.warning else ""
         return "starting", "", f"it holds {holds}, and its containers are starting{warned}", ""
     return "running", "", f"it runs with {holds}", ""
+
+
+def _use(state: Idleness) -> tuple[str, ...]:
+    """Says what its agent reported; nothing of a pod that has always worked."""
+    if isinstance(state, Idle):
+        return (f"idle since {timestamp(state.since)}: no kernel launch and no allocation",)
+    if isinstance(state, Unknown):
+        return (f"not known: {state.reason}",)
+    return (f"it works again since {timestamp(state.since)}",) if state.since is not None else ()
 
 
 def _crash(case: Case, status: ContainerStatus) -> tuple[str, str] | None:
@@ -257,16 +286,27 @@ def _share(share: Share, cards: Cards) -> str:
     return f"{amount} GPU {card.index} ({share.uuid}, {card.model}){compute}{sick}"
 
 
-def _limits(grant: PodGrant, told: NodeGpus | None, mode: ModeFound) -> tuple[str, ...]:
+def _limits(
+    grant: PodGrant, told: NodeGpus | None, mode: ModeFound, held: LimitHeld | None
+) -> tuple[str, ...]:
     means = _MEANS.get(mode.mode, "the agent starts no container")
     lines = [
         f"memory: {_ENFORCERS.get(told.enforcer, told.enforcer) if told else 'its node does not tell'}",
+        "asked and held: its agent has not reported what holds it yet"
+        if held is None
+        else f"asked {held.asked}, holds {held.holds} ({held.reason}): {held.details}",
         f"at the limit: {mode.mode} ({means}), by {mode.source}",
     ]
     if any(share.compute for slot in grant.slots for share in slot.shares):
-        enforced = told is not None and told.mps
-        lines.append(f"compute: {'enforced by MPS' if enforced else 'not enforced: no MPS on the node'}")
+        lines.append(f"compute: {_compute(told, mode)}")
     return tuple(lines)
+
+
+def _compute(told: NodeGpus | None, mode: ModeFound) -> str:
+    """The agent connects a container with MPS only where its limits are enforced."""
+    if told is None or not told.mps:
+        return "not enforced: no MPS on the node"
+    return "enforced by MPS" if mode.mode == "enforce" else f"not enforced in the mode {mode.mode}"
 
 
 def _slot_json(slot: SlotGrant, cards: Cards) -> dict[str, Any]:

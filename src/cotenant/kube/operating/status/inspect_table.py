@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from cotenant.core.errors import BadInput
 from cotenant.dialects.aliyun import COUNT, MEMORY
 from cotenant.dialects.quantity import parse_whole
+from cotenant.kube.api.timestamps import timestamp
 from cotenant.observe.view import GpuView, NodeView
 
 _GAP = 2
@@ -95,9 +96,30 @@ def details(nodes: Sequence[NodeView], namespace: str | None = None) -> str:
         lines += [
             f"GPU{at} {remark}" for at, card in sorted(_columns(each).items()) for remark in remarks(card)
         ]
+        lines += _idle(each, namespace)
         lines.append("-" * rule)
     lines += ["", "", f"Allocated/Total GPU Memory In Cluster:  {_total(seen, unit)}"]
     return "\n".join(lines) + "\n"
+
+
+def limits(nodes: Sequence[NodeView], namespace: str | None = None) -> str:
+    """Lists what was asked to hold each pod to its limit and what does, as far as agents have reported it;
+    empty if they have not.
+    """
+    pods = {
+        (each.name, held.namespace, held.name): held
+        for each in nodes
+        for card in each.gpus
+        for held in card.shares
+        if held.enforcer and namespace in {None, held.namespace}
+    }
+    if not pods:
+        return ""
+    rows = [
+        [name, of, node, held.enforcer_asked, held.enforcer, held.limit_problem]
+        for (node, of, name), held in sorted(pods.items())
+    ]
+    return "\n".join(["", *aligned([["POD", "NAMESPACE", "NODE", "ASKED", "HOLDS"], *rows])]) + "\n"
 
 
 def remarks(card: GpuView) -> list[str]:
@@ -110,6 +132,17 @@ def remarks(card: GpuView) -> list[str]:
     if card.gpu.shared:
         found.append("has no memory of its own: it shares the host's")
     return found
+
+
+def _idle(seen: NodeView, namespace: str | None) -> list[str]:
+    """Names the pods that hold GPU and do not use it, the longest first."""
+    pods = {
+        (held.idle_since, str(held))
+        for card in seen.gpus
+        for held in card.shares
+        if held.idle_since is not None and namespace in {None, held.namespace}
+    }
+    return [f"{name} has been idle since {timestamp(since)}" for since, name in sorted(pods)]
 
 
 def _pod_rows(seen: NodeView, unit: Unit, namespace: str | None) -> list[list[str]]:

@@ -12,8 +12,10 @@ from typing import Any
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Node, Pod
+from cotenant.kube.api.timestamps import timestamp
 from cotenant.kube.nodes.gpus import NONE, GpusUnreadable, drained_of, read_gpus
 from cotenant.kube.pods.demand import readable_grant
+from cotenant.kube.pods.limit_held import limit_held
 from cotenant.kube.pods.shares import shares_of
 from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
 
@@ -31,7 +33,11 @@ def snapshot(nodes: Iterable[Node], pods: Iterable[Pod]) -> View:
         grant = readable_grant(pod)
         if grant is not None:
             meta, shares = pod.metadata, shares_of(pod, grant)
-            grants.append(GrantView(meta.uid, meta.name, shares, meta.namespace))
+            held = limit_held(pod)
+            asked, holds = (held.asked, held.holds) if held is not None else ("", "")
+            grants.append(
+                GrantView(meta.uid, meta.name, shares, meta.namespace, enforcer=holds, enforcer_asked=asked)
+            )
             for share in shares:
                 on_gpu.setdefault((pod.spec.node_name, share.uuid), []).append(share)
     seen = (_node(node, on_gpu) for node in nodes if names.GPUS in node.metadata.annotations)
@@ -108,6 +114,9 @@ def share_json(share: ShareView) -> dict[str, Any]:
         "uid": share.grant,
         "memory": share.memory,
         "whole": share.whole,
+        **({"idleSince": timestamp(share.idle_since)} if share.idle_since is not None else {}),
+        **({"enforcerAsked": share.enforcer_asked, "enforcer": share.enforcer} if share.enforcer else {}),
+        **({"limitProblem": share.limit_problem} if share.limit_problem else {}),
     }
 
 
