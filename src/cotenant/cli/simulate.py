@@ -101,20 +101,12 @@ def scaling(
     cold_start: str,
     target: str,
     overlay: str | None,
-    minimum: int | None,
-    maximum: int,
-    concurrency: int,
-    cards: int | None,
-    threshold: str | None,
-    poll: str,
-    staleness: str,
-    missing: float,
     told_service: float,
-    faults: tuple[str, ...],
     seed: int,
     changes: bool,
     plot: str | None,
     output: str,
+    **conditions: Any,
 ) -> None:
     """Compare scaling policies on a trace, request by request, with cold starts, drains and late figures.
 
@@ -139,9 +131,7 @@ def scaling(
     from cotenant.simulate.scaling.trace import read_trace
 
     names = check(_words(policy, "policy"))
-    world = _conditions(
-        minimum, maximum, concurrency, cards, threshold, poll, staleness, missing, seed, faults
-    )
+    world = _conditions(seed=seed, **conditions)
     services = _times(service, "service", least=1e-4) if service is not None else []
     cold_starts, targets = _times(cold_start, "cold-start"), _times(target, "target", least=1e-3)
     copies = _counts(overlay, len(services)) if overlay is not None else None
