@@ -5,9 +5,11 @@
 
 Each trace is cut in two. The first part makes the advice, the second is held back. A miss is a container
 whose later peak is above its advice. Slack is what the advice is above the later peak, as a part of that
-peak. `told` is the rate of misses that the back-test reported, `kept` how many traces had at most 5 %
-misses at less than 40 % slack. The families are in `bench/memory_traces.py`, those with a star were not
-used to make the rule. It fails if the default ever misses more than the peak and 15 %.
+peak: the mean over containers, which one that falls idle may decide. `of sums` is that of all advice over all
+later peaks, which large containers decide. `told` is the rate of misses that the back-test reported, `kept`
+how many traces had at most 5 % misses at less than 40 % slack by the mean, and by the sums. The families are
+in `bench/memory_traces.py`, those with a star were not used to make the rule. It fails if the default ever
+misses more than the peak and 15 %.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class Result:
     miss: float
     slack: float
     """Of the later peak."""
-    idle: float
-    """Of the advice."""
+    of_sums: float
+    """That of all advice together, of all later peaks together."""
     told: float
     """The rate of misses that the back-test told."""
 
@@ -80,7 +82,7 @@ def judge(samples: Sequence[Samples], part: float, rules: Rules) -> Result:
     first, last = min(each.times[0] for each in samples), max(each.times[-1] for each in samples)
     cut = first + (last - first) * part
     found, told = advised([each.until(cut) for each in samples], rules)
-    missed, slack, idle = [], [], []
+    missed, slack, advice, peaks = [], [], [], []
     for each in samples:
         size, later = found.get((each.workload, each.container)), each.after(cut)
         if size is None or not len(later.times):
@@ -88,12 +90,13 @@ def judge(samples: Sequence[Samples], part: float, rules: Rules) -> Result:
         peak = float(later.bytes.max())
         missed.append(peak > size)
         slack.append(size / peak - 1)
-        idle.append(1 - peak / size)
+        advice.append(size)
+        peaks.append(peak)
     return Result(
         len(missed),
         100 * float(np.mean(missed)),
         100 * float(np.mean(slack)),
-        100 * float(np.mean(idle)),
+        100 * (sum(advice) / sum(peaks) - 1),
         told,
     )
 
@@ -114,6 +117,10 @@ def each_its_own(samples: Samples) -> Samples:
     return Samples(samples.container, "main", samples.times, samples.bytes)
 
 
+SERVING: dict[str, Family] = {
+    **{name: FAMILIES[name] for name in ("requests", "tenants", "pictures")},
+    "sessions": HELD_OUT["sessions"],
+}
 CASES: dict[str, tuple[dict[str, Family], float, float, Relabel]] = {
     **{name: ({name: family}, 4.0, 0.5, as_is) for name, family in FAMILIES.items()},
     **{f"*{name}": ({name: family}, 4.0, 0.5, as_is) for name, family in HELD_OUT.items()},
@@ -124,6 +131,8 @@ CASES: dict[str, tuple[dict[str, Family], float, float, Relabel]] = {
     "*all, half of 14 days": (HELD_OUT, 14.0, 0.5, as_is),
     "*all, 70 % of 4 days": (HELD_OUT, 4.0, 0.7, as_is),
     "*all, 30 % of 6 days": (HELD_OUT, 6.0, 0.3, as_is),
+    "serving, half of 1 day": (SERVING, 1.0, 0.5, as_is),
+    "serving, one workload": (SERVING, 2.0, 0.5, one_workload),
     "*all, one workload": (HELD_OUT, 4.0, 0.5, one_workload),
     "*all, a workload each": (HELD_OUT, 4.0, 0.5, each_its_own),
 }
@@ -161,7 +170,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     strategies = options.strategy or COMPARED
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     found = table(seeds, options.containers, strategies)
-    print(f"{'misses % / slack %':26}" + "".join(f"{each:>14}" for each in strategies) + "    told   kept")
+    print(
+        f"{'misses % / slack %':26}"
+        + "".join(f"{each:>14}" for each in strategies)
+        + "  of sums    told   kept"
+    )
     figures: list[Figure] = []
     for case, by_strategy in found.items():
         cells = []
@@ -171,14 +184,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             cells.append(f"{miss:.1f} / {slack:.0f}")
             figures.append(Figure(case, cells[-1], column=each))
         ours = by_strategy[strategies[0]]
-        kept = sum(one.miss <= MISS and one.slack < SLACK for one in ours)
+        of_sums = float(np.mean([one.of_sums for one in ours]))
+        kept = " / ".join(
+            str(sum(one.miss <= MISS and slack(one) < SLACK for one in ours))
+            for slack in (lambda one: one.slack, lambda one: one.of_sums)
+        )
         told = float(np.nanmean([one.told for one in ours]))
         figures += [
+            Figure(case, f"{of_sums:.0f}", column="of sums"),
             Figure(case, f"{told:.1f}", column="told"),
             Figure(case, f"{kept} of {len(ours)}", column="kept"),
         ]
         line = "".join(f"{each:>14}" for each in cells)
-        print(f"{case:26}{line}  {told:6.1f}   {kept} of {len(ours)}")
+        print(f"{case:26}{line}  {of_sums:7.0f}  {told:6.1f}   {kept} of {len(ours)}")
     record("bench.recommend", figures, f"seeds {seeds.start} to {seeds.stop - 1}")
     return 0 if never_worse(found) else 1
 

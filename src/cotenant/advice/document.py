@@ -55,6 +55,7 @@ def one(advice: Advice) -> dict[str, Any]:
         "workload": group.owner.workload,
         "version": group.owner.version,
         "container": group.owner.container,
+        "instances": list(group.instances),
         "now": advice.now,
         "advised": advice.advised,
         "target": advice.target,

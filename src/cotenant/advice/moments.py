@@ -35,7 +35,7 @@ def parse_moment(text: str, unit: str = AUTO) -> float:
 
 
 def _date(text: str) -> float:
-    body = text.strip()
+    body = text.strip().removesuffix(" UTC")
     if len(body) > 4 and body[4] == "/":  # nvidia-smi: 2026/01/31 12:00:00.000
         body = body.replace("/", "-")
     try:

@@ -14,13 +14,17 @@ from cotenant.core.rightsizing.history import highest
 
 
 def test_a_container_is_looked_at_once_at_each_split() -> None:
-    found = pairs([group(track([10] * 60 + [12] * 60))], 0, 120, 12)
-    assert [each.growth for each in found] == [1.2, 1.2, 1.0]
+    found = pairs([group(track([10] * 40 + [11] * 20 + [12] * 20 + [22] * 40))], 0, 120, 12)
+    assert [each.growth for each in found] == [1.2, 2.0]
+
+
+def test_the_time_after_a_split_is_as_long_as_the_time_before() -> None:
+    assert all(after - before == pytest.approx(before) for before, after in SPLITS)
 
 
 def test_a_replica_that_came_later_is_held_to_the_figure_too() -> None:
     made = group(track([10] * 120, "a"), track([13] * 60, "b", first=60))
-    assert sorted(each.growth for each in pairs([made], 0, 120, 12)) == [10 / 13, 1.0, 1.0, 1.0, 1.3, 1.3]
+    assert sorted(each.growth for each in pairs([made], 0, 120, 12)) == [1.0, 1.0, 1.3, 1.3]
 
 
 def test_what_was_known_too_shortly_takes_no_part() -> None:

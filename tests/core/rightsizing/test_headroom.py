@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.rightsizing.backtest import FOLDS, Pair
-from cotenant.core.rightsizing.headroom import CAP, FLOOR, MISS, Headroom, learn
+from cotenant.core.rightsizing.headroom import CAP, FLOOR, MISS, SLACK, Headroom, learn
 
 GROWTH = st.floats(0.2, 3.0)
 
@@ -93,6 +93,29 @@ def test_jumps_that_no_headroom_covers_waste_none_for_the_others() -> None:
     assert jumps.headroom == calm.headroom
     assert jumps.score is not None
     assert jumps.score.miss == pytest.approx(50 / 450), "they are misses all the same, and told"
+
+
+def test_jumps_that_no_headroom_covers_count_as_long_as_the_bound_can_be_kept() -> None:
+    """With 3 % lost already, only 2 % more may be missed."""
+    grown = [1.0] * 1350 + [1.15 + 0.2 * at / 100 for at in range(1, 101)]
+    alone, beside = learn(pairs([*grown, *[1.0] * 50])), learn(pairs([*grown, *[9.0] * 50]))
+    assert beside.headroom.of(0.0) > alone.headroom.of(0.0)
+
+
+def test_slack_is_kept_within_its_bound_where_misses_cannot_be() -> None:
+    """One in three grows by anything up to three quarters, and one in three shrinks by a third."""
+    found = pairs([1.0] * 400 + [0.66] * 400 + [1 + 0.75 * at / 400 for at in range(1, 401)])
+    learned = learn(found)
+    assert rate(learned.headroom, found) > MISS
+    assert rate(learned.headroom, found) < rate(Headroom(FLOOR), found)
+    assert learned.score is not None
+    assert learned.score.slack < SLACK
+
+
+@given(st.lists(GROWTH, min_size=1, max_size=40))
+def test_as_many_misses_as_the_peak_and_fifteen_percent_or_fewer(growths: list[float]) -> None:
+    found = pairs(growths)
+    assert rate(learn(found).headroom, found) <= rate(Headroom(FLOOR), found)
 
 
 def test_what_is_told_is_measured_on_containers_that_were_not_learned_from() -> None:

@@ -22,8 +22,10 @@ from cotenant.core.units import format_bytes, format_duration
 
 DAY = 86400.0
 WEEK = 7 * DAY
-COVERED = 0.5
-"""The part of the least history for which there must be samples."""
+ENOUGH = 0.95
+"""The part of the least history that will do: half a day of samples often begins some minutes late."""
+COVERED = 0.25
+"""The part of the least history for which there must be samples: some sources have none while one is idle."""
 LEAST_BUCKETS = 12
 """Fewer buckets with samples are no history."""
 GAPS = 3
@@ -68,7 +70,7 @@ class Evidence:
     """The pod, container or process that had it."""
     samples: int
     history: float
-    """Seconds from the first sample to the last."""
+    """Seconds from the first sample to the last, and as long as that stands for."""
     starts: int | None
     """Cold starts that were seen; None if the source does not show them."""
     instances: int
@@ -184,6 +186,7 @@ def next_step(now: int | None, target: int, lower_by: float) -> int:
 def _evidence(group: Group, opened: int, end: int, step: float, rules: Rules) -> Evidence:
     top = max(group.tracks, key=lambda each: (each.peak, -each.peak_at))
     begins, ends = span(group.tracks)
+    gap = _gap(group)
     seen = {each.instance: 0 for each in group.tracks}
     for each in group.tracks:  # an instance with several GPUs started once
         seen[each.instance] = max(seen[each.instance], each.starts(opened))
@@ -192,10 +195,10 @@ def _evidence(group: Group, opened: int, end: int, step: float, rules: Rules) ->
         peak_at=top.peak_at,
         peak_of=top.instance,
         samples=sum(each.samples for each in group.tracks),
-        history=(ends - begins) * step,
+        history=(ends - 1 - begins + gap) * step,
         starts=sum(seen.values()) if rules.starts_are_seen else None,
         instances=len(seen),
-        alive=len(group.alive(end - max(int(LATELY / step), GAPS * _gap(group), 2))),
+        alive=len(group.alive(end - max(int(LATELY / step), GAPS * gap, 2))),
     )
 
 
@@ -208,7 +211,7 @@ def _refusal(group: Group, evidence: Evidence, step: float, rules: Rules) -> tup
         return "not-its-own", group.shared_with
     if evidence.peak <= 0:
         return "unused", "it has not used GPU memory yet: let it work first"
-    if evidence.history < rules.min_history:
+    if evidence.history < rules.min_history * ENOUGH:
         found, needed = format_duration(evidence.history), format_duration(rules.min_history)
         before = f"; the version before it had a peak of {format_bytes(int(group.former))}"
         return "short-history", (

@@ -1,6 +1,6 @@
 """Splits the history at past moments, to see how far peaks passed those that were known before.
 
-A split has a part before it and one after it that is at most as long: advice is meant for a time as long as
+A split has a part before it and one after it that is as long: advice is meant for a time as long as
 the history that it was made from. What was known at the split makes a figure, and each container's peak after
 it is held against that figure.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from cotenant.core.rightsizing.groups import Group
 from cotenant.core.rightsizing.history import Track, highest
 
-SPLITS = ((1 / 3, 2 / 3), (1 / 2, 1.0), (2 / 3, 1.0))
+SPLITS = ((1 / 3, 2 / 3), (1 / 2, 1.0))
 """Where the part before ends and the part after ends, as parts of the whole time."""
 LEAST_KNOWN = 4
 """A group takes part if it was known for a quarter of the least history or longer."""

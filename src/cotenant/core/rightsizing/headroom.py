@@ -6,8 +6,9 @@ back-test: two parameters, so that little data cannot mislead it. (Parts for con
 uneven, new or growing were tried, and gained nothing on traces that they were not fitted to.) Where data
 are very few, a prior of typical containers decides.
 
-Two figures are bounded, the rate of misses and the slack, and the choice keeps both as far below their
-bounds as possible, measured in parts of the bound.
+Two figures are bounded, the rate of misses and the slack. The choice is the rule that most likely keeps both:
+each is taken to be what the back-test measured, give or take a standard error. Of rules that are as likely
+the one with the least slack is taken. Where both cannot be kept, slack is, with as few misses as it allows.
 """
 
 from __future__ import annotations
@@ -21,23 +22,25 @@ from cotenant.core.rightsizing.backtest import FOLDS, SPLITS, Pair, Score, slack
 
 FLOOR = 0.15
 """Headroom is never less: a peak is seldom the last."""
-MISS, SLACK = 0.05, 0.36
-"""The bounds. Slack is meant to stay below 0.40 also if the time to come is quieter than the history was."""
+MISS, SLACK = 0.05, 0.40
+"""The bounds."""
 CAP = 0.5
 """A container that is further below its siblings than this gets no more for it."""
 
 _BASE = (0.15, 0.17, 0.19, 0.21, 0.23, 0.25, 0.27, 0.30, 0.33, 0.36, 0.40, 0.45, 0.50)
 _REACH = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-_ERRORS = 2.0
-"""Standard errors with which a rate of misses counts: of few containers, one more may miss by chance."""
-_FEW = 50
-"""Containers that are added to those seen for that: the chance of very few is no reason to waste memory."""
+_MISS_ERROR, _SLACK_ERROR = 0.01, 0.04
+"""Standard errors of both, however many containers were seen: the time to come is not the history. That of
+misses comes on top of their chance error.
+"""
+_AS_LIKELY = 0.01
+"""Rules whose chances differ by less, as a part of them, are as likely to keep both bounds."""
 MOST = 2.0
 """A peak that grows more than this, as when a container first loads its model, is out of reach of any
-headroom. It counts as a miss, and does not move the choice: headroom for everybody would be wasted on it.
+headroom.
 """
-_PRIOR_WEIGHT = 10.0
+_PRIOR_WEIGHT = 40.0
 """The prior counts as this many pairs."""
 _PRIOR = tuple(
     Pair(lag, growth, -1, weight)
@@ -80,25 +83,31 @@ class Learned:
     """How many times a container was looked at."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    miss: float
+    slack: float
+
+
 @dataclass(slots=True)
 class _Sums:
     weight: float = 0.0
     missed: float = 0.0
-    in_reach: float = 0.0
-    """Of those that were missed, what some rule of the grid would have covered."""
+    out_of_reach: float = 0.0
+    """Of those that were missed, what no rule of the grid would have covered."""
     slack: float = 0.0
 
-    def plus(self, other: _Sums, sign: float = 1.0) -> _Sums:
+    def plus(self, other: _Sums, times: float = 1.0) -> _Sums:
         return _Sums(
-            self.weight + sign * other.weight,
-            self.missed + sign * other.missed,
-            self.in_reach + sign * other.in_reach,
-            self.slack + sign * other.slack,
+            self.weight + times * other.weight,
+            self.missed + times * other.missed,
+            self.out_of_reach + times * other.out_of_reach,
+            self.slack + times * other.slack,
         )
 
 
 def learn(pairs: Sequence[Pair], miss: float = MISS, slack: float = SLACK) -> Learned:
-    """Chooses the headroom that keeps the rate of misses and the slack farthest below their bounds."""
+    """Chooses the headroom that most likely keeps the rate of misses and the slack within their bounds."""
     reaches = _REACH if any(pair.lag > 0 for pair in pairs) else _REACH[2:3]
     grid = [Headroom(*each) for each in product(_BASE, reaches)]
     prior = [_sums(rule, _PRIOR, 1)[0] for rule in grid]
@@ -109,8 +118,9 @@ def learn(pairs: Sequence[Pair], miss: float = MISS, slack: float = SLACK) -> Le
         for each in folds:
             added = added.plus(each)
         total.append(added)
-    chosen = grid[_best(total, prior, miss, slack)]
-    return Learned(chosen, _validated(by_fold, total, prior, miss, slack), len(pairs))
+    bounds = _Bounds(miss, slack)
+    chosen = grid[_best(total, prior, bounds)]
+    return Learned(chosen, _validated(by_fold, total, prior, bounds), len(pairs))
 
 
 def _sums(rule: Headroom, pairs: Sequence[Pair], folds: int) -> list[_Sums]:
@@ -121,42 +131,55 @@ def _sums(rule: Headroom, pairs: Sequence[Pair], folds: int) -> list[_Sums]:
         sums.weight += pair.weight
         if pair.growth > size:
             sums.missed += pair.weight
-            if pair.growth <= MOST:
-                sums.in_reach += pair.weight
+            if pair.growth > MOST:
+                sums.out_of_reach += pair.weight
         else:
             sums.slack += pair.weight * slack_of(size / pair.growth)
     return found
 
 
-def _best(total: Sequence[_Sums], prior: Sequence[_Sums], miss: float, slack: float) -> int:
-    """Returns the number of the rule whose worse figure, in parts of its bound, is the best; of equals the
-    first, which has the least headroom.
+def _best(total: Sequence[_Sums], prior: Sequence[_Sums], bounds: _Bounds) -> int:
+    """Returns the number of the rule that most likely keeps both bounds, with the least slack of equals."""
+    seen = [
+        each.plus(typical, _PRIOR_WEIGHT / typical.weight) for each, typical in zip(total, prior, strict=True)
+    ]
+    within = [number for number, each in enumerate(seen) if each.slack <= bounds.slack * each.weight]
+    chances = {number: _chance(seen[number], bounds) for number in within or range(len(seen))}
+    likely = max(chances.values()) - _AS_LIKELY
+    return min(
+        (number for number, chance in chances.items() if chance >= likely),
+        key=lambda number: (seen[number].slack, number),
+    )
+
+
+def _chance(seen: _Sums, bounds: _Bounds) -> float:
+    """Returns the logarithm of the chance that a rule keeps both bounds.
+
+    Where what is out of reach is more than the bound by itself, it does not count: the bound cannot be kept,
+    and headroom for everybody would be wasted on it.
     """
+    hopeless = seen.out_of_reach > bounds.miss * seen.weight
+    missed = max(0.0, seen.missed - (seen.out_of_reach if hopeless else 0.0)) / seen.weight
+    containers = seen.weight / len(SPLITS)
+    error = math.sqrt(missed * (1 - missed) / containers + _MISS_ERROR**2)
+    return _log_normal((bounds.miss - missed) / error) + _log_normal(
+        (bounds.slack - seen.slack / seen.weight) / _SLACK_ERROR
+    )
 
-    def cost(number: int) -> float:
-        seen, typical = total[number], prior[number]
-        weight = seen.weight + _PRIOR_WEIGHT
-        missed = (seen.in_reach + _PRIOR_WEIGHT * typical.in_reach / typical.weight) / weight
-        wasted = (seen.slack + _PRIOR_WEIGHT * typical.slack / typical.weight) / weight
-        containers = seen.weight / len(SPLITS) + _FEW
-        error = math.sqrt(max(0.0, missed * (1 - missed)) / containers)
-        return max((missed + _ERRORS * error) / miss, wasted / slack)
 
-    return min(range(len(total)), key=lambda number: (round(cost(number), 9), number))
+def _log_normal(deviations: float) -> float:
+    """Returns the logarithm of the chance that a normal variable is below so many standard deviations."""
+    return math.log(max(math.erfc(-deviations / math.sqrt(2)) / 2, 1e-300))
 
 
 def _validated(
-    by_fold: Sequence[Sequence[_Sums]],
-    total: Sequence[_Sums],
-    prior: Sequence[_Sums],
-    miss: float,
-    slack: float,
+    by_fold: Sequence[Sequence[_Sums]], total: Sequence[_Sums], prior: Sequence[_Sums], bounds: _Bounds
 ) -> Score | None:
     """Measures each fold by the rule that the other folds choose."""
     seen = _Sums()
     for fold in range(FOLDS):
         others = [every.plus(folds[fold], -1.0) for every, folds in zip(total, by_fold, strict=True)]
-        seen = seen.plus(by_fold[_best(others, prior, miss, slack)][fold])
+        seen = seen.plus(by_fold[_best(others, prior, bounds)][fold])
     if not seen.weight:
         return None
     return Score(seen.missed / seen.weight, seen.slack / seen.weight, round(seen.weight))
