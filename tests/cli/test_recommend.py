@@ -102,6 +102,8 @@ def test_json_has_stable_names_and_a_figure_for_every_container(recommend, sampl
     assert 8 * GIB * 1.15 <= found["web", "web-1"] <= 8 * GIB * 1.4
     (new,) = [each for each in document["advice"] if each["workload"] == "new"]
     assert new["refused"] == "short-history"
+    (web,) = [each for each in document["advice"] if each["workload"] == "web"]
+    assert (web["container"], web["instances"]) == ("", ["web-0", "web-1", "web-2"])
 
 
 def test_the_same_from_gzip_and_from_standard_input(recommend, samples: Path, tmp_path: Path) -> None:
