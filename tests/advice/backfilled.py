@@ -1,8 +1,9 @@
 """A real Prometheus with four days of history, written by its own promtool: a cluster that nobody had to run.
 
 Namespace `team` has, in Cotenant's series: a Deployment `web` whose second version runs since two days in three pods,
-a StatefulSet `llm` of one pod on two GPUs, and a bare pod. In the DCGM exporter's: a pod with a GPU of its own, two
-that share one by time-slicing, one with a MIG instance, and a GPU that nobody holds.
+a StatefulSet `llm` of one pod on two GPUs, a DaemonSet `embed` whose kind no name tells, and a bare pod. In the DCGM
+exporter's: a pod with a GPU of its own, two that share one by time-slicing, one that shares with another namespace, two that share one on a node whose
+exporter counts by process, one with a MIG instance, and a GPU that nobody holds.
 """
 
 from __future__ import annotations
@@ -68,8 +69,9 @@ class World:
         self.series("cotenant_container_memory_limit_bytes", labels, steady(limit), begin, end)
 
     def info(self, pod: str, workload: str, kind: str, version: str, begin: float, end: float) -> None:
-        labels = {"namespace": "team", "pod": pod, "container": "server", "workload": workload, "kind": kind}
-        self.series("cotenant_container_info", {**labels, "version": version}, steady(1), begin, end)
+        labels = {"namespace": "team", "pod": pod, "container": "server", "workload": workload}
+        labels |= {"workload_kind": kind, "version": version}
+        self.series("cotenant_container_info", labels, steady(1), begin, end)
 
     def text(self) -> str:
         parts = [f"# TYPE {metric} gauge\n" + "\n".join(lines) for metric, lines in self.lines.items()]
@@ -93,6 +95,8 @@ def cluster(now: float) -> World:
     for gpu, size in (("GPU-2", 30 * GIB), ("GPU-3", 20 * GIB)):
         world.container("llm-0", "server", steady(size), 20 * GIB, 0, 4, gpu)
     world.container("notebook", "main", steady(3 * GIB), 8 * GIB, 3.9)
+    world.container("embed-x7k2p", "server", steady(2 * GIB), 8 * GIB)
+    world.info("embed-x7k2p", "embed", "DaemonSet", "5f4", 0, 4)
     dcgm = "DCGM_FI_DEV_FB_USED"
 
     def gpu(uuid: str, used: float, begin: float = 0.0, **labels: str) -> None:
@@ -108,6 +112,14 @@ def cluster(now: float) -> World:
         gpu(f"GPU-a{number}", 20000, begin, **exporter, **holder(f"web-{WEB}-x7k2{'pq'[number]}"))
     gpu("GPU-a2", 60000, 0.5, **exporter, **holder("sliced-0"))
     gpu("GPU-a2", 60000, 0.6, **exporter, **holder("sliced-1"))
+    gpu("GPU-a6", 50000, 0.5, **exporter, **holder("host-0"))
+    gpu("GPU-a6", 50000, 0.6, **exporter, **{**holder("guest-0"), "exported_namespace": "other"})
+    both = {"Hostname": "node-2", "UUID": "GPU-a5", "gpu": "5", **exporter}
+    world.series(dcgm, both, steady(33000), 0.3)
+    for number, used in enumerate((12000, 20000)):
+        own = {**both, **holder(f"turns-{number}"), "vgpu": str(number)}
+        world.series(dcgm, own, steady(used), 0.4 + 0.1 * number)
+        world.series("DCGM_FI_DEV_FB_FREE", own, steady(81920 - 33000), 0.4 + 0.1 * number)
     gpu("GPU-a3", 7000, 0.3, GPU_I_ID="3", GPU_I_PROFILE="1g.10gb", **exporter, **holder("mig-0"))
     gpu("GPU-a3", 9000, 0.3, GPU_I_ID="4", GPU_I_PROFILE="1g.10gb", **exporter, **holder("mig-1"))
     gpu("GPU-a0", 20000, **exporter)  # the same GPU once more, without a pod

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from advice.backfilled import DAY, GIB, MIB, WEB, Backfilled
 
 from cotenant.advice import container_series, dcgm
 from cotenant.advice.prometheus_reading import Asked
 from cotenant.core.rightsizing.advice import Advice, Rules, advise
+from cotenant.core.rightsizing.history import Track
 from cotenant.observe import prometheus as queries
 from cotenant.observe.prometheus import PrometheusFailed, instant, ranged
 from cotenant.observe.prometheus_http import HttpTransport
@@ -73,7 +76,12 @@ async def test_own_series_have_workload_version_limit_and_every_start(
     found = await container_series.read_containers(transport, asked)
     report = advise(found.groups, found.step, Rules(DAY), found.past)
     advice = by_workload(report.advice)
-    assert set(advice) == {"team/deployment/web", "team/statefulset/llm", "team/pod/notebook"}
+    assert set(advice) == {
+        "team/deployment/web",
+        "team/statefulset/llm",
+        "team/daemonset/embed",
+        "team/pod/notebook",
+    }
     web = advice["team/deployment/web"]
     assert web.group.owner.version == WEB
     assert web.evidence.peak == round(10.9 * GIB)
@@ -109,8 +117,11 @@ async def test_a_namespace_can_be_named(transport: HttpTransport, asked: Asked) 
     nobody = Asked(asked.first, asked.end, "other")
     assert not (await container_series.read_containers(transport, nobody)).groups
     team = Asked(asked.first, asked.end, "team")
-    assert len((await container_series.read_containers(transport, team)).groups) == 3
-    assert len((await dcgm.read_dcgm(transport, team)).groups) == 3
+    assert len((await container_series.read_containers(transport, team)).groups) == 4
+    found = await dcgm.read_dcgm(transport, team)
+    assert len(found.groups) == 5
+    (host,) = [each for each in found.groups if each.owner.workload == "team/statefulset/host"]
+    assert "it shares a GPU with guest-0" in host.shared_with, "of another namespace"
 
 
 async def test_what_the_cluster_knows_of_pods_wins_over_names(transport: HttpTransport, asked: Asked) -> None:
@@ -128,7 +139,14 @@ async def test_dcgm_figures_are_those_of_pods_that_have_a_gpu_for_themselves(
     found = await dcgm.read_dcgm(transport, asked)
     report = advise(found.groups, found.step, Rules(DAY), began=found.began)
     advice = by_workload(report.advice)
-    assert set(advice) == {"team/deployment/web", "team/statefulset/sliced", "team/statefulset/mig"}
+    assert set(advice) == {
+        "team/deployment/web",
+        "team/statefulset/sliced",
+        "team/statefulset/turns",
+        "team/statefulset/host",
+        "other/statefulset/guest",
+        "team/statefulset/mig",
+    }
     web = advice["team/deployment/web"]
     assert web.evidence.peak == 20000 * MIB
     assert web.evidence.instances == 2
@@ -146,4 +164,56 @@ async def test_pods_that_share_a_gpu_by_time_slicing_get_no_figure(
     sliced = advice["team/statefulset/sliced"]
     assert sliced.reason == "not-its-own"
     assert sliced.why.startswith("it shares a GPU with sliced-0, sliced-1, and the exporter only knows")
-    assert any("2 pods share a GPU by time-slicing" in note for note in found.notes)
+    assert any("4 pods share a GPU by time-slicing:" in note for note in found.notes)
+
+
+async def test_pods_that_share_a_gpu_have_figures_where_the_exporter_counts_by_process(
+    transport: HttpTransport, asked: Asked
+) -> None:
+    found = await dcgm.read_dcgm(transport, asked)
+    assert any("2 pods share a GPU by time-slicing; the exporter counts each" in note for note in found.notes)
+    assert found.cards["GPU-a5"] == 81920 * MIB, "used and free of the GPU, whatever a pod has of it"
+    report = advise(found.groups, found.step, Rules(DAY), began=found.began)
+    turns = by_workload(report.advice)["team/statefulset/turns"]
+    assert turns.reason is None
+    assert (turns.evidence.peak, turns.evidence.peak_of) == (20000 * MIB, "turns-1")
+    assert turns.now is None, "a turn has no amount"
+    assert turns.advised == turns.target
+
+
+def track(*levels: float | None) -> Track:
+    """A level for each bucket from the hundredth on; None where there is no sample."""
+    seen = [(100 + at, level) for at, level in enumerate(levels) if level is not None]
+    peaks = array("d", [level for _, level in seen])
+    buckets = array("q", [bucket for bucket, _ in seen])
+    at = buckets[peaks.index(max(peaks))] * 300.0
+    return Track("pod", "GPU-1", buckets, peaks, len(peaks), max(peaks), at)
+
+
+@pytest.mark.parametrize(
+    ("pod", "gpu", "own"),
+    [
+        ((4, 5, 4, 4), (9, 9, 9, 9), [4, 5, 4, 4]),
+        ((9, 9, 9, 4, 5, 4, 4), (None, None, None, 9, 9, 9, 9), [4, 5, 4, 4]),
+        ((9, 9, 9, 9), (9, 9, 9, 9), None),
+        ((4, 4, 4, 4), (None, None, None, 0), None),
+        ((4, 4, 4, 4), (0, 9, 9, 9), None),
+        ((4, 0, 4, 4), (9, 9), None),
+    ],
+    ids=[
+        "each by its processes",
+        "since the exporter counts so",
+        "the GPU's own figure",
+        "the GPU when its pods had gone",
+        "more than the GPU",
+        "too few points",
+    ],
+)
+async def test_what_is_a_pods_own_of_a_shared_gpu(
+    pod: tuple[float, ...], gpu: tuple[float | None, ...], own: list[float] | None
+) -> None:
+    found = dcgm.own_part(track(*pod), track(*gpu), 300.0)
+    assert (found and list(found.peaks)) == own
+    if found is not None and own is not None:
+        assert (found.peak, found.peak_at) == (5.0, found.buckets[own.index(5)] * 300.0)
+    assert dcgm.own_part(track(*pod), None, 300.0) is None

@@ -348,7 +348,8 @@ def test_prometheus_by_its_url(recommend, prometheus: Backfilled) -> None:
 def test_before_cotenant_is_installed(recommend, prometheus: Backfilled) -> None:
     said = recommend("--prometheus", prometheus.url, "--series", "dcgm", "--cards", "8x80GiB", "-n", "team")
     assert "it shares a GPU with sliced-0, sliced-1" in said.stdout
-    assert "2 pods share a GPU by time-slicing" in said.stderr
+    assert "3 pods share a GPU by time-slicing:" in said.stderr
+    assert "2 pods share a GPU by time-slicing;" in said.stderr
     assert "team/statefulset/mig" in said.stdout
     web = next(line for line in said.stdout.splitlines() if line.startswith("team/deployment/web"))
     assert "then" not in web, "there is no limit yet that could be lowered in steps"

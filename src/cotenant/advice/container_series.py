@@ -106,7 +106,7 @@ async def _infos(transport: Transport, asked: Asked, read: _Labels) -> dict[tupl
             place = read.place(labels)
             name = labels.get("workload", "")
             if place is not None and name:
-                kind = labels.get("kind", "").lower() or "pods"
+                kind = labels.get("workload_kind", "").lower() or "pods"
                 key = place.namespace, place.pod
                 found.setdefault(key, PodWorkload(kind, name, labels.get("version", "")))
         if not found:

@@ -48,7 +48,7 @@ class Gathered:
     cards: Mapping[str, int] = field(default_factory=dict)
     """Sizes in bytes of GPUs that the source knows, by UUID."""
     whole: bool = False
-    """Whether containers hold whole GPUs now."""
+    """Whether containers hold whole GPUs now, or take turns on them."""
     began: float | None = None
     """Unix time from which on the source has samples of anything: what is there from then on did not start
     then.

@@ -24,7 +24,7 @@ def cards_needed(
     after = list(others)
     for each in report.advice:
         running = each.evidence.alive
-        present = Asked(None, each.gpus) if gathered.whole else None
+        present = Asked(None, each.gpus) if gathered.whole and not each.group.sliced else None
         if present is None and each.now is not None:
             present = Asked(each.now, each.gpus)
         target = present if each.target is None else Asked(each.target, each.gpus)

@@ -102,13 +102,13 @@ def gather(wanted: Wanted, simulate: str | None, progress: Progress) -> Found:
         from cotenant.observe.prometheus_http import HttpTransport
 
         transport = HttpTransport(wanted.prometheus, wanted.token_file, wanted.ca_file)
+        if wanted.where.named or _is_plugin():
+            return _cluster(wanted, progress, transport)
         return Found(asyncio.run(_read(transport, wanted, None, progress)))
     if wanted.local:
         return _local(simulate)
     asked = wanted.where.named or wanted.where.namespace or wanted.where.everywhere
-    from cotenant.cli.main import PLUGIN
-
-    if asked or click.get_current_context().find_root().info_name == PLUGIN:
+    if asked or _is_plugin():
         return _cluster(wanted, progress)
     if simulate is None and _has_cluster():
         try:
@@ -119,6 +119,12 @@ def gather(wanted: Wanted, simulate: str | None, progress: Progress) -> Found:
                 "history of this machine"
             ) from None
     return _local(simulate)
+
+
+def _is_plugin() -> bool:
+    from cotenant.cli.main import PLUGIN
+
+    return click.get_current_context().find_root().info_name == PLUGIN
 
 
 def _has_cluster() -> bool:
@@ -188,7 +194,9 @@ async def _read(
     )
 
 
-def _cluster(wanted: Wanted, progress: Progress) -> Found:
+def _cluster(wanted: Wanted, progress: Progress, named: Transport | None = None) -> Found:
+    """Reads the cluster and its Prometheus, or the one that is named."""
+
     async def work(client: Client, _: str) -> Found:
         from cotenant.advice import container_series, dcgm
         from cotenant.kube.api.errors import Forbidden
@@ -196,7 +204,8 @@ def _cluster(wanted: Wanted, progress: Progress) -> Found:
         from cotenant.kube.operating.recommend.finding import find_prometheus
 
         progress(0.0, "looking for Prometheus")
-        transport = await find_prometheus(client, (container_series.PEAK, *dcgm.USED), time.time())
+        wanted_metrics = (container_series.PEAK, *dcgm.USED)
+        transport = named or await find_prometheus(client, wanted_metrics, time.time())
         try:
             cluster = await read_cluster(client)
         except Forbidden:

@@ -6,9 +6,13 @@ processes, so they are named by address instead of being found by their pods' la
 
 import http.client
 import json
+import os
+import signal
+import subprocess
 import sys
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pages
 import yaml
@@ -27,36 +31,49 @@ EVERY = "1s"
 """Between two scrapes: a series that is gone is gone from the next one on."""
 
 
-class Prometheus:
-    """Raises `programs.CannotGet` where this machine has none."""
+class Scraper:
+    """Prometheus with the scrape jobs that it is given. Raises `programs.CannotGet` where this machine has none."""
 
-    def __init__(self, api: Api, targets: Mapping[str, Sequence[str]]) -> None:
-        """`targets`: addresses and ports by the monitor's name."""
+    def __init__(self, jobs: Sequence[Object], rules: Sequence[Path] = (), folder: Path = FOLDER) -> None:
         found = programs.find("prometheus")
-        documents = chart.render(prometheus__enabled=True, prometheus__rules__enabled=True)
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        rules = FOLDER / "rules.yaml"
-        rules.write_text(yaml.safe_dump(chart.named(documents, "PrometheusRule", "cotenant")["spec"]))
-        jobs = [_job(api, chart.named(documents, "PodMonitor", name), of) for name, of in targets.items()]
-        wrong = {**jobs[0], "job_name": "another-name"}
-        wrong["tls_config"] = {**wrong["tls_config"], "server_name": "cotenant-agent.other.svc"}
-        config = {
-            "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
-            "scrape_configs": [*jobs, wrong],
-            "rule_files": [str(rules)],
-        }
-        (FOLDER / "prometheus.yml").write_text(yaml.safe_dump(config))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.url = f"http://{ADDRESS}"
+        self._config, self._data = folder / "prometheus.yml", folder / "data"
+        self._tool, self._environment = found.path.with_name("promtool"), found.environment
+        self._rules = [str(each) for each in rules]
+        self._write(jobs)
         self.component = Component(
             "prometheus",
             [
                 found.path,
-                f"--config.file={FOLDER / 'prometheus.yml'}",
-                f"--storage.tsdb.path={FOLDER / 'data'}",
+                f"--config.file={self._config}",
+                f"--storage.tsdb.path={self._data}",
                 f"--web.listen-address={ADDRESS}",
             ],
             ready=answers(http.client.HTTPConnection(ADDRESS, timeout=2), "/-/ready"),
             environment=found.environment,
         )
+
+    def backfill(self, openmetrics: str) -> None:
+        """Gives it a past, before it is started, by its own promtool."""
+        written = self._config.with_name("history")
+        written.write_text(openmetrics)
+        command = [self._tool, "tsdb", "create-blocks-from", "openmetrics", written, self._data]
+        environment = {**os.environ, **self._environment}
+        subprocess.run(command, check=True, capture_output=True, env=environment)
+
+    def scrape(self, jobs: Sequence[Object]) -> None:
+        """Has other jobs from now on."""
+        self._write(jobs)
+        os.kill(self.component.pid, signal.SIGHUP)
+
+    def _write(self, jobs: Sequence[Object]) -> None:
+        config = {
+            "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
+            "scrape_configs": list(jobs),
+            "rule_files": self._rules,
+        }
+        self._config.write_text(yaml.safe_dump(config))
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of each result, now."""
@@ -85,8 +102,26 @@ class Prometheus:
             connection.close()
 
 
-def _job(api: Api, monitor: Object, targets: Sequence[str]) -> Object:
-    """The scrape job that the operator would make of a PodMonitor."""
+class Prometheus(Scraper):
+    """Scrapes as the chart's monitors say, and once with a name that the certificate has not."""
+
+    def __init__(self, api: Api, targets: Mapping[str, Sequence[str]]) -> None:
+        """`targets`: addresses and ports by the monitor's name."""
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        documents = chart.render(prometheus__enabled=True, prometheus__rules__enabled=True)
+        rules = FOLDER / "rules.yaml"
+        rules.write_text(yaml.safe_dump(chart.named(documents, "PrometheusRule", "cotenant")["spec"]))
+        jobs = [job(api, name, of) for name, of in targets.items()]
+        wrong = {**jobs[0], "job_name": "another-name"}
+        wrong["tls_config"] = {**wrong["tls_config"], "server_name": "cotenant-agent.other.svc"}
+        super().__init__([*jobs, wrong], [rules])
+
+
+def job(api: Api, name: str, targets: Sequence[str]) -> Object:
+    """The scrape job that the operator would make of one of the chart's PodMonitors."""
+    monitor = chart.named(
+        chart.render(prometheus__enabled=True, prometheus__rules__enabled=True), "PodMonitor", name
+    )
     meta, (endpoint,) = monitor["metadata"], monitor["spec"]["podMetricsEndpoints"]
     trusted = endpoint["tlsConfig"]["ca"]["configMap"]
     path = f"/api/v1/namespaces/{meta['namespace']}/configmaps/{trusted['name']}"

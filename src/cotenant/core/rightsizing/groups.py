@@ -54,6 +54,8 @@ class Group:
     """Bytes that they ask for today on one GPU; None if that is not known."""
     shared_with: str = ""
     """Why the samples are not their own; empty if they are."""
+    sliced: bool = False
+    """Whether they take turns on a GPU with others, without an amount of their own: time-slicing."""
     denied: int = 0
     """Allocations that failed at what they ask for today: the peak does not show what they need."""
     former: float = 0.0

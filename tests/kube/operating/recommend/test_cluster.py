@@ -63,7 +63,9 @@ async def test_what_pods_ask_for_now_on_one_gpu_and_how_they_write_it() -> None:
     api.put(PODS, body("aliyun", {memory: "8Gi", "aliyun.com/gpu-mem": "8"}), "team")
     api.put(PODS, body("volcano", {memory: "8Gi", "volcano.sh/gpu-memory": "8192"}), "team")
     api.put(PODS, body("nvidia", {"nvidia.com/gpu": "1"}), "team")
-    api.put(PODS, body("none", {}), "team")
+    api.put(PODS, body("sliced", {"nvidia.com/gpu.shared": "1", "cpu": "1"}), "team")
+    api.put(PODS, body("mig", {"nvidia.com/mig-1g.10gb": "1"}), "team")
+    api.put(PODS, body("none", {"nvidia.com/hostdev": "1"}), "team")
     api.put(PODS, {**body("ended", {memory: "8Gi"}), "status": {"phase": "Succeeded"}}, "team")
     found = await read_cluster(api)  # type: ignore[arg-type]
     asked = {pod: size for (_, pod, _), size in found.asked.items()}
@@ -73,6 +75,8 @@ async def test_what_pods_ask_for_now_on_one_gpu_and_how_they_write_it() -> None:
         "aliyun": ("aliyun.com/gpu-mem", GI, ()),
         "volcano": ("volcano.sh/gpu-memory", 2**20, ()),
         "nvidia": (memory, 1, ("nvidia.com/gpu",)),
+        "sliced": (memory, 1, ("nvidia.com/gpu.shared",)),
+        "mig": (memory, 1, ("nvidia.com/mig-1g.10gb",)),
     }
     assert ("team", "ended") not in found.pods
 

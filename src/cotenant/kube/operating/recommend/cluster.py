@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
@@ -12,13 +13,16 @@ from cotenant.core.quantity import parse_quantity
 from cotenant.core.rightsizing.cards import Asked
 from cotenant.dialects import names
 from cotenant.dialects.aliyun import MEMORY as ALIYUN
-from cotenant.dialects.nvidia import CARDS as NVIDIA
 from cotenant.dialects.volcano import MEMORY as VOLCANO
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.objects import Container, Pod
 from cotenant.kube.operating.status.reading import read_all
 from cotenant.kube.pods.demand import has_ended, readable_grant
 
+_OF_NVIDIA = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
+"""What NVIDIA's device plugin offers: cards or turns on them, with time-slicing renamed where it is told to,
+and MIG instances.
+"""
 _HASH = "pod-template-hash"
 _REVISIONS = ("controller-revision-hash", "pod-template-generation")
 
@@ -102,5 +106,5 @@ def _spelling(container: Container) -> tuple[str, int, tuple[str, ...]] | None:
         theirs = parse_quantity(limits.get(resource, "0")) or 0
         if theirs > 0 and ours > 0 and ours % theirs == 0:
             return resource, int(ours // theirs), ()
-    whole = tuple(each for each in (NVIDIA, names.GPU) if each in limits)
+    whole = tuple(each for each in limits if each == names.GPU or _OF_NVIDIA.fullmatch(each))
     return (names.GPU_MEMORY, 1, whole) if whole else None
