@@ -36,7 +36,7 @@ advise() {
 }
 
 install() {
-    kubectl create namespace "$system" --dry-run=client -o yaml | kubectl apply -f -
+    kubectl get namespace "$system" || kubectl create namespace "$system"
     kubectl label namespace "$system" pod-security.kubernetes.io/enforce=privileged --overwrite
     helm upgrade --install cotenant "$chart" --namespace "$system" \
         --set settings.agent.mode=observe --set-json "agent.affinity=$own_nodes" "$@"
@@ -83,12 +83,13 @@ set_mode() {
     kubectl label namespace "$1" "cotenant.dev/enforce=$2" --overwrite
     for pod in $(kubectl -n "$1" get pods -o jsonpath='{range .items[*]}{.metadata.name}{" "}{.metadata.ownerReferences[*].controller}{" "}{.metadata.annotations.cotenant\.dev/grant}{"\n"}{end}' | awk '$2 == "true" && $3 { print $1 }'); do
         kubectl -n "$1" delete pod "$pod"
+        sleep 2 # until its controller has noticed
         settled "$1"
     done
 }
 
 see() {
-    cotenant status -d -n "$1"
+    kubectl -n "$1" get pods -o custom-columns='POD:.metadata.name,WHAT HOLDS IT:.status.conditions[?(@.type=="cotenant.dev/GPULimitHeld")].message'
     echo
     for agent in $(kubectl -n "$system" get pods -l app.kubernetes.io/component=agent -o jsonpath='{.items[*].metadata.name}'); do
         kubectl get --raw "/api/v1/namespaces/$system/pods/https:$agent:8889/proxy/metrics"
@@ -107,10 +108,11 @@ see() {
         END {
             form = "%-36s %-12s %-8s %9s %9s %9s %8s %8s\n"
             printf form, "POD", "CONTAINER", "MODE", "LIMIT", "USED", "PEAK", "PASSED", "REFUSED"
+            fflush()
             for (key in seen) {
                 split(key, name, " ")
                 printf form, name[1], name[2], mode[key] ? mode[key] : "-", key in limit ? mib(limit[key]) : "-",
-                    mib(used[key]), mib(peak[key]), passed[key] + 0, refused[key] + 0
+                    mib(used[key]), mib(peak[key]), passed[key] + 0, refused[key] + 0 | "sort"
             }
         }'
 }

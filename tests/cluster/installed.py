@@ -102,9 +102,9 @@ def access(cluster: Cluster) -> tuple[str, str]:
     return f"--namespace={NAMESPACE}", f"--kubeconfig={cluster.control_plane.kubeconfig()}"
 
 
-def values() -> tuple[str, ...]:
+def values(cards: str = CARDS) -> tuple[str, ...]:
     """All that differs from the chart's own."""
-    return f"--set=settings.agent.simulate={CARDS}", f"--set=scheduler.extenderUrl={EXTENDER}"
+    return f"--set=settings.agent.simulate={cards}", f"--set=scheduler.extenderUrl={EXTENDER}"
 
 
 @contextmanager

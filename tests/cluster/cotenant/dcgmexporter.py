@@ -7,7 +7,7 @@ the processes that the driver reports in the pod's cgroup; `DCGM_FI_DEV_FB_FREE`
 import re
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
@@ -39,12 +39,16 @@ class DcgmExporter:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._server.server_port}"
-        self._thread = Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = Thread(target=self._serve, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def _serve(self) -> None:
+        self._server.serve_forever()
+        self._api.close()
 
     def stop(self) -> None:
         self._server.shutdown()

@@ -107,11 +107,10 @@ class Prometheus(Scraper):
 
     def __init__(self, api: Api, targets: Mapping[str, Sequence[str]]) -> None:
         """`targets`: addresses and ports by the monitor's name."""
-        FOLDER.mkdir(parents=True, exist_ok=True)
+        jobs = [job(api, name, of) for name, of in targets.items()]
         documents = chart.render(prometheus__enabled=True, prometheus__rules__enabled=True)
         rules = FOLDER / "rules.yaml"
         rules.write_text(yaml.safe_dump(chart.named(documents, "PrometheusRule", "cotenant")["spec"]))
-        jobs = [job(api, name, of) for name, of in targets.items()]
         wrong = {**jobs[0], "job_name": "another-name"}
         wrong["tls_config"] = {**wrong["tls_config"], "server_name": "cotenant-agent.other.svc"}
         super().__init__([*jobs, wrong], [rules])
@@ -125,6 +124,7 @@ def job(api: Api, name: str, targets: Sequence[str]) -> Object:
     meta, (endpoint,) = monitor["metadata"], monitor["spec"]["podMetricsEndpoints"]
     trusted = endpoint["tlsConfig"]["ca"]["configMap"]
     path = f"/api/v1/namespaces/{meta['namespace']}/configmaps/{trusted['name']}"
+    FOLDER.mkdir(parents=True, exist_ok=True)
     bundle = FOLDER / f"{meta['name']}-ca.crt"
     bundle.write_text(api.get(path)["data"][trusted["key"]])
     return {
