@@ -36,7 +36,10 @@ NOTHING_ADVISED, MUST_BE_RAISED = 3, 4
     help="Samples in a file, also gzip, or - for standard input; or a log of nvidia-smi.",
 )
 @click.option(
-    "--prometheus", metavar="URL", help="Series of Cotenant's agents or of the DCGM exporter there."
+    "--prometheus",
+    metavar="URL",
+    help="Series of Cotenant's agents or of the DCGM exporter there; with --context or --kubeconfig the "
+    "cluster is read too.",
 )
 @click.option("--local", is_flag=True, help="The history of `cotenant run` on this machine.")
 @click.option(

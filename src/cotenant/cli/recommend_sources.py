@@ -181,8 +181,8 @@ async def _read(
             return found
         where = f" of namespace {asked.namespace}" if asked.namespace else ""
         raise CotenantError(
-            f"{transport.name} has no samples{where} in this time: look further back with --since, or name "
-            "another namespace"
+            f"{transport.name} has no samples{where} in this time (those of the last five minutes are not "
+            "counted yet): look further back with --since, or name another namespace"
         )
     if wanted.series in ("auto", "dcgm") and await dcgm.present(transport, asked):
         return await dcgm.read_dcgm(transport, asked, pods)

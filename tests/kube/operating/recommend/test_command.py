@@ -66,6 +66,9 @@ async def test_in_a_cluster(control_plane, first, client, namespace, backfilled:
     (patch,) = yaml.safe_load_all(ask(kubeconfig, "-n", "team", "-o", "yaml", "web").stdout)
     (container,) = patch["spec"]["template"]["spec"]["containers"]
     assert container["resources"]["limits"] == {"aliyun.com/gpu-mem": "18"}, "as the pod spells it"
+    words = ("--prometheus", backfilled.url, "-n", "team", "-o", "yaml", "web")
+    (outside,) = yaml.safe_load_all(ask(kubeconfig, *words).stdout)
+    assert outside == patch, "the cluster is read too"
     table = ask(kubeconfig, "-A").stdout
     assert "GPUs: " in table
     assert "of 4 instead of" in table
