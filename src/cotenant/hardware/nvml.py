@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,13 @@ T = TypeVar("T")
 
 FAULTS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
 """XIDs that a faulty program causes. The GPU is healthy; NVIDIA's device plugin ignores the same ones."""
+
+_PROCESS = struct.Struct("@IQII")
+"""nvmlProcessInfo_t: pid, bytes, and two numbers of MIG instances."""
+_NOT_REPORTED = 2**64 - 1
+"""Bytes of a process where the driver does not report them."""
+_FEW = 128
+"""Processes for which there is room at first."""
 
 HOST_KEEPS = 8
 """Of memory that a GPU shares with its host, the host may use one part in this many uncounted: a GPU that
@@ -77,6 +85,8 @@ class Nvml:
         self._library = library
         self._environ = environ or {}
         self._ready = False
+        self._handles: dict[str, Any] = {}
+        """By UUID. They are valid until NVML is shut down."""
 
     def read(self) -> Readings:
         self.start()
@@ -107,23 +117,26 @@ class Nvml:
                 cards.append(CardReading(gpu, 0, problem=f"does not answer: {error}"))
         return Readings(tuple(cards), tuple(lost))
 
-    def memory_in_use(self) -> dict[str, int]:
-        """Reads only how much of each GPU is in use, by UUID: it is cheap. Without GPUs that do not answer,
-        and those that share the host's memory.
+    def memory_in_use(self, uuids: Iterable[str]) -> dict[str, int]:
+        """Reads only how much of these GPUs is in use, by UUID: one cheap call for each. Without GPUs that do
+        not answer, and those that share the host's memory.
         """
         self.start()
         found = {}
-        try:
-            for index in range(pynvml.nvmlDeviceGetCount()):
-                with contextlib.suppress(pynvml.NVMLError):
-                    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                    for instance, uuid, _ in _instances(handle, _text(pynvml.nvmlDeviceGetUUID(handle))):
-                        _, used, shared = _memory(instance, ())
-                        if not shared:
-                            found[uuid] = used
-        except pynvml.NVMLError as error:
-            self.close()
-            raise NoDriver(f"the GPUs cannot be read: NVML says {str(error)!r}") from None
+        for uuid in uuids:
+            try:
+                handle = self._handles.get(uuid)
+                if handle is None:
+                    handle = self._handles[uuid] = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+                _, used, shared = _memory(handle, ())
+            except pynvml.NVMLError_Uninitialized as error:
+                self.close()
+                raise NoDriver(f"the GPUs cannot be read: NVML says {str(error)!r}") from None
+            except pynvml.NVMLError:  # it is lost, or is another instance now
+                self._handles.pop(uuid, None)
+                continue
+            if not shared:
+                found[uuid] = used
         return found
 
     def faults(self, timeout: float) -> Iterator[Fault]:
@@ -165,6 +178,7 @@ class Nvml:
     def close(self) -> None:
         if self._ready:
             self._ready = False
+            self._handles.clear()
             with contextlib.suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
 
@@ -285,13 +299,31 @@ def used_of_shared(host: HostMemory, processes: tuple[CardProcess, ...]) -> int:
 def _processes(handle: Any) -> tuple[CardProcess, ...]:
     """Lists the processes on a GPU. NVML reports one that computes and renders in both of its lists."""
     found: dict[int, int | None] = {}
-    for ask in (pynvml.nvmlDeviceGetComputeRunningProcesses, pynvml.nvmlDeviceGetGraphicsRunningProcesses):
-        for process in _ask(lambda ask=ask: ask(handle)) or ():  # type: ignore[misc]
-            size = process.usedGpuMemory
-            found[process.pid] = (
-                max(found.get(process.pid) or 0, size) if size is not None else found.get(process.pid)
-            )
+    for kind in ("Compute", "Graphics"):
+        for pid, size in _ask(lambda kind=kind: _running(kind, handle)) or ():  # type: ignore[misc]
+            found[pid] = found.get(pid) if size == _NOT_REPORTED else max(found.get(pid) or 0, size)
     return tuple(CardProcess(pid, size) for pid, size in found.items())
+
+
+def _running(kind: str, handle: Any) -> list[tuple[int, int]]:
+    """Lists pids and bytes by one call. pynvml's own function calls twice, and makes an object of Python with
+    all fields of each process: with hundreds of them that is most of the time of a look at the GPUs.
+    """
+    list_processes = pynvml._nvmlGetFunctionPointer(f"nvmlDeviceGet{kind}RunningProcesses_v3")  # noqa: SLF001 -- there is no public one
+    room = _FEW
+    while True:
+        count, found = ctypes.c_uint(room), (pynvml.c_nvmlProcessInfo_v3_t * room)()
+        code = list_processes(handle, ctypes.byref(count), found)
+        if code == pynvml.NVML_SUCCESS:
+            return [
+                (pid, size)
+                for pid, size, *_ in _PROCESS.iter_unpack(
+                    memoryview(found).cast("B")[: count.value * _PROCESS.size]
+                )
+            ]
+        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            raise pynvml.NVMLError(code)
+        room = 2 * max(count.value, room)
 
 
 def _problem(handle: Any) -> str | None:

@@ -38,6 +38,8 @@ _MADE = 96
 _USAGE_HEAD = 4096
 IMPORTS = 8
 _PROCESS = struct.Struct(f"<6Q80x{CARDS}Q{CARDS}Q{2 * IMPORTS}Q")
+_HELD = 6
+"""The field of an entry with which its bytes by card begin."""
 _TIMES = struct.Struct(f"<8xQQ16xQ{_PROCESS.size - 48}x")
 _IMPORT_CHARGED = 1 << 31
 _LAST_LAUNCH, _UNNOTED = 8, 40
@@ -124,7 +126,7 @@ class Usage(NamedTuple):
     last_active: int
 
     def used(self, card: int) -> int:
-        return sum(process.used[card] for process in self.processes)
+        return sum([process.used[card] for process in self.processes])
 
 
 def limits_of(owner: str, mode: Mode, shares: Iterable[Share], context_bytes: Callable[[str], int]) -> Limits:
@@ -196,15 +198,14 @@ def read_activity(folder: Path, opened: int | None = None) -> Activity:
     """Reads when the slot's processes last used a GPU. It is read often, so it looks at no lock: whoever
     writes `usage` may hold so many that each look would take seconds. `opened`: a descriptor of its `usage`.
     """
-    path = f"{folder}/usage"
     fd = open_usage(folder) if opened is None else opened
     try:
-        start = _start_of(fd, path)
+        start = _start_of(fd, folder)
         _closed, high, _denied, _over, launch, alloc = _TOTALS.unpack_from(start, _CLOSED)
         for index, (launched, allocated, unnoted) in enumerate(_TIMES.iter_unpack(_entries(fd, start, high))):
             launch, alloc = max(launch, launched), max(alloc, allocated)
             if unnoted:
-                launch = max(launch, _note_launches(path, index))
+                launch = max(launch, _note_launches(folder, index))
     finally:
         if opened is None:
             os.close(fd)
@@ -216,24 +217,22 @@ def read_usage(folder: Path) -> Usage:
     """Reads the live processes and what they hold. An entry without a lock belongs to a process that has
     ended; it is left out.
     """
-    path = f"{folder}/usage"
     fd = open_usage(folder)
     try:
-        start = _start_of(fd, path)
+        start = _start_of(fd, folder)
         _closed, high, denied, over, launch, alloc = _TOTALS.unpack_from(start, _CLOSED)
         entries = _entries(fd, start, high)
         processes: dict[int, ProcessUsage] = {}
         imports: dict[int, tuple[int, ...]] = {}
-        for index, (pid, launched, allocated, _denied, _over, unnoted, *held) in enumerate(
-            _PROCESS.iter_unpack(entries)
-        ):
+        for index, entry in enumerate(_PROCESS.iter_unpack(entries)):
+            pid, launched, allocated, _denied, _over, unnoted = entry[:_HELD]
             launch, alloc = max(launch, launched), max(alloc, allocated)
             if pid and _locked(fd, _LOCK_PROCESS + index, 1):
-                processes[index] = ProcessUsage(pid, _bounded(held[:CARDS]))
-                if any(words := held[2 * CARDS :]):
-                    imports[index] = tuple(words)
+                processes[index] = ProcessUsage(pid, _bounded(entry[_HELD : _HELD + CARDS]))
+                if any(words := entry[_HELD + 2 * CARDS :]):
+                    imports[index] = words
                 if unnoted:
-                    launch = max(launch, _note_launches(path, index))
+                    launch = max(launch, _note_launches(folder, index))
         _add_inherited(processes, imports)
         return Usage(
             tuple(processes.values()),
@@ -255,13 +254,13 @@ def open_usage(folder: Path) -> int:
         raise SlotUnusable(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _start_of(fd: int, path: str) -> bytes:
+def _start_of(fd: int, folder: Path) -> bytes:
     """Reads the head of `usage` and some entries, in one call: most slots have few processes, and a node
     reads hundreds of slots every two seconds.
     """
     start = os.pread(fd, _USAGE_START, 0)
     if len(start) < _USAGE_HEAD or start[:8] != b"COTUSAGE" or start[8:12] != _ABI_WORD:
-        raise SlotUnusable(f"{path} is not of version {ABI}")
+        raise SlotUnusable(f"{folder}/usage is not of version {ABI}")
     return start
 
 
@@ -291,16 +290,16 @@ def _add_inherited(processes: dict[int, ProcessUsage], imports: Mapping[int, tup
                 seen.add(maker)
                 used = list(processes[index].used)
                 used[card] += size
-                processes[index] = processes[index]._replace(used=_bounded(used))
+                processes[index] = processes[index]._replace(used=_bounded(tuple(used)))
 
 
-def _note_launches(path: str, index: int) -> int:
+def _note_launches(folder: Path, index: int) -> int:
     """In a burst of kernel launches the shim does not note each time; the reader notes the present for
     them.
     """
     now = _now()
     with contextlib.suppress(OSError):  # a reader without write permission finds the same at its next read
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        fd = os.open(folder / "usage", os.O_WRONLY | os.O_CLOEXEC)
         try:
             at = _USAGE_HEAD + index * _PROCESS.size
             os.pwrite(fd, struct.pack("<Q", 0), at + _UNNOTED)
@@ -450,11 +449,10 @@ def _now() -> int:
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
-def _bounded(sizes: Iterable[int]) -> tuple[int, ...]:
-    all_of_them = tuple(sizes)
-    if max(all_of_them) <= _MOST_BYTES:
-        return all_of_them
-    return tuple(min(size, _MOST_BYTES) for size in all_of_them)
+def _bounded(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if max(sizes) <= _MOST_BYTES:
+        return sizes
+    return tuple(min(size, _MOST_BYTES) for size in sizes)
 
 
 def _extent(found: os.stat_result) -> int:

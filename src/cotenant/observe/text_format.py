@@ -34,18 +34,23 @@ def family(metric: Metric, *samples: Sample) -> Family:
     or drop them.
     """
     entry = entry_of(metric.value, "counter", "gauge")
-    for labels, _ in samples:
-        if len(labels) != len(entry.labels):
-            raise TypeError(f"{entry.name} has the labels {entry.labels}, not {len(labels)} of them")
+    for count in {len(labels) for labels, _ in samples} - {len(entry.labels)}:
+        raise TypeError(f"{entry.name} has the labels {entry.labels}, not {count} of them")
     return Family(entry, samples)
 
 
 def text_of_families(families: Iterable[Family]) -> bytes:
     """Writes them; a label value that cannot be encoded loses what cannot."""
     parts: list[str] = []
-    written: dict[tuple[Sequence[str], Sequence[str]], str] = {}
-    for each in families:
-        _write(each, parts, written)
+    writers: dict[Sequence[str], _Labels] = {}
+    escaped = _Escaped()
+    for entry, samples in families:
+        name, names = entry.name, entry.labels
+        parts.append(f"# HELP {name} {_help(entry.help)}\n# TYPE {name} {entry.kind}\n")
+        labels_of = writers.get(names)
+        if labels_of is None:
+            labels_of = writers[names] = _Labels(names, escaped)
+        parts += [f"{name}{labels_of[labels]} {_number(value)}\n" for labels, value in samples]
     return "".join(parts).encode(errors="replace")
 
 
@@ -56,29 +61,28 @@ def entry_of(entry: Entry, *kinds: Kind) -> Entry:
     return entry
 
 
-def _write(family: Family, parts: list[str], written: dict[tuple[Sequence[str], Sequence[str]], str]) -> None:
-    """`written`: the labels that other families have, too, as they were written there."""
-    entry, samples = family
-    name, names = entry.name, entry.labels
-    parts.append(f"# HELP {name} {_help(entry.help)}\n# TYPE {name} {entry.kind}\n")
-    if not names:
-        parts.extend(f"{name} {_number(value)}\n" for _, value in samples)
-        return
-    for labels, value in samples:
-        key = names, labels
-        text = written.get(key)
-        if text is None:
-            text = written[key] = _labels(names, labels)
-        parts.append(f"{name}{text}{_number(value)}\n")
+class _Escaped(dict[str, str]):
+    """Values of labels as they are written, each worked out once: most are in many series."""
+
+    def __missing__(self, value: str) -> str:
+        self[value] = text = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        return text
 
 
-def _labels(names: Sequence[str], values: Sequence[str]) -> str:
-    pairs = sorted(zip(names, values, strict=True))
-    return "{" + ",".join([f'{name}="{_escaped(value)}"' for name, value in pairs]) + "} "
+class _Labels(dict[Sequence[str], str]):
+    """Labels as they are written, by their values: families with the same names share them."""
 
+    def __init__(self, names: Sequence[str], escaped: _Escaped) -> None:
+        super().__init__()
+        self._order = sorted(range(len(names)), key=names.__getitem__)
+        pairs = ",".join(f'{names[at]}="%s"' for at in self._order)
+        self._template = f"{{{pairs}}}" if names else ""
+        self._escaped = escaped
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+    def __missing__(self, values: Sequence[str]) -> str:
+        escaped = self._escaped
+        self[values] = text = self._template % tuple([escaped[values[at]] for at in self._order])
+        return text
 
 
 def _help(text: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from cotenant.observe.metrics import Metric
-from cotenant.observe.text_format import Family, Sample, family
+from cotenant.observe.text_format import Family, family
 from cotenant.observe.view import GpuView, GrantView, ShareView, View, WorkloadView
 
 MOST_CONTAINERS = 2000
@@ -24,7 +24,6 @@ LONGEST_LABEL = 253
 _UNKNOWN = WorkloadView("")
 
 Labels = tuple[str, ...]
-_Found = dict[Metric, list[Sample]]
 
 
 def of_gpus(view: View) -> Iterator[Family]:
@@ -59,17 +58,19 @@ def of_containers(view: View, unix: float) -> Iterator[Family]:
     others = _by_name(view.others, names, {})
     granted = _by_name(view.grants, names, others)
     there = [*granted.items(), *((labels, each) for labels, each in others.items() if labels not in granted)]
-    found: _Found = {metric: [] for metric in _OF_CONTAINERS}
-    for labels, grant in there[:MOST_CONTAINERS]:
-        is_granted = labels in granted
-        _add_shares(found, labels, grant)
-        found[Metric.CONTAINER_INFO].append(((*labels, *names.of_workload(view.workloads.get(grant.id))), 1))
-        held_by = _enforcement(grant) if is_granted else ("none", "none", "")
-        found[Metric.CONTAINER_ENFORCER].append(((*labels, *held_by), 1))
-        if is_granted:
-            _add_limited(found, labels, grant, unix)
-    for metric, samples in found.items():
-        yield family(metric, *samples)
+    shown = there[:MOST_CONTAINERS]
+    limited = [(labels, grant) for labels, grant in shown if labels in granted]
+    yield from _of_shares([((*labels, each.uuid), each) for labels, grant in shown for each in grant.shares])
+    yield from _of_limited(limited, unix)
+    yield family(
+        Metric.CONTAINER_ENFORCER,
+        *(((*labels, *_enforcement(grant)), 1) for labels, grant in limited),
+        *(((*labels, "none", "none", ""), 1) for labels, _ in shown[len(limited) :]),
+    )
+    yield family(
+        Metric.CONTAINER_INFO,
+        *(((*labels, *names.of_workload(view.workloads.get(grant.id))), 1) for labels, grant in shown),
+    )
     too_many = max(0, len(there) - MOST_CONTAINERS)
     yield family(Metric.METRICS_CUT, (("containers",), too_many), (("labels",), names.cut))
 
@@ -83,41 +84,42 @@ def of_line(view: View) -> Iterator[Family]:
     yield family(Metric.WAITING_SECONDS, *((labels, round(value, 1)) for labels, value in named.items()))
 
 
-_OF_CONTAINERS = (
-    Metric.CONTAINER_MEMORY_LIMIT,
-    Metric.CONTAINER_MEMORY_USED,
-    Metric.CONTAINER_MEMORY_PEAK,
-    Metric.CONTAINER_UTILIZATION,
-    Metric.CONTAINER_DENIED,
-    Metric.CONTAINER_OVER_LIMIT,
-    Metric.CONTAINER_MEMORY_OVER,
-    Metric.CONTAINER_UNLIMITED,
-    Metric.CONTAINER_LAST_ACTIVITY,
-    Metric.CONTAINER_ENFORCER,
-    Metric.CONTAINER_INFO,
-)
+def _of_shares(shares: Sequence[tuple[Labels, ShareView]]) -> Iterator[Family]:
+    """Metrics of containers by GPU."""
+    yield family(
+        Metric.CONTAINER_MEMORY_LIMIT, *((labels, each.memory) for labels, each in shares if each.memory)
+    )
+    yield family(Metric.CONTAINER_MEMORY_USED, *((labels, each.used) for labels, each in shares))
+    yield family(
+        Metric.CONTAINER_MEMORY_PEAK, *((labels, max(each.peak, each.used)) for labels, each in shares)
+    )
+    yield family(
+        Metric.CONTAINER_UTILIZATION,
+        *((labels, each.utilization / 100) for labels, each in shares if each.utilization is not None),
+    )
 
 
-def _add_shares(found: _Found, labels: Labels, grant: GrantView) -> None:
-    for share in grant.shares:
-        on_gpu = (*labels, share.uuid)
-        if share.memory:
-            found[Metric.CONTAINER_MEMORY_LIMIT].append((on_gpu, share.memory))
-        found[Metric.CONTAINER_MEMORY_USED].append((on_gpu, share.used))
-        found[Metric.CONTAINER_MEMORY_PEAK].append((on_gpu, max(share.peak, share.used)))
-        if share.utilization is not None:
-            found[Metric.CONTAINER_UTILIZATION].append((on_gpu, share.utilization / 100))
+def _of_limited(grants: Sequence[tuple[Labels, GrantView]], unix: float) -> Iterator[Family]:
+    """Metrics of containers with a grant."""
+    yield family(Metric.CONTAINER_DENIED, *((labels, each.denied) for labels, each in grants))
+    yield family(Metric.CONTAINER_OVER_LIMIT, *((labels, each.over) for labels, each in grants))
+    yield family(
+        Metric.CONTAINER_MEMORY_OVER,
+        *((labels, max(_beyond(each.shares), each.over_bytes)) for labels, each in grants),
+    )
+    yield family(Metric.CONTAINER_UNLIMITED, *((labels, len(each.unlimited)) for labels, each in grants))
+    yield family(
+        Metric.CONTAINER_LAST_ACTIVITY,
+        *(
+            (labels, round(unix - each.idle_seconds, 1))
+            for labels, each in grants
+            if each.idle_seconds is not None
+        ),
+    )
 
 
-def _add_limited(found: _Found, labels: Labels, grant: GrantView, unix: float) -> None:
-    beyond = sum(max(0, share.used - share.memory) for share in grant.shares)
-    found[Metric.CONTAINER_DENIED].append((labels, grant.denied))
-    found[Metric.CONTAINER_OVER_LIMIT].append((labels, grant.over))
-    found[Metric.CONTAINER_MEMORY_OVER].append((labels, max(beyond, grant.over_bytes)))
-    found[Metric.CONTAINER_UNLIMITED].append((labels, len(grant.unlimited)))
-    if grant.idle_seconds is not None:
-        active = round(unix - grant.idle_seconds, 1)
-        found[Metric.CONTAINER_LAST_ACTIVITY].append((labels, active))
+def _beyond(shares: Sequence[ShareView]) -> int:
+    return sum([max(0, share.used - share.memory) for share in shares])
 
 
 def _enforcement(grant: GrantView) -> tuple[str, str, str]:

@@ -14,6 +14,7 @@ from cotenant.kube.agent.cards.survey import PodProcess, Sight
 from cotenant.kube.agent.containers.measuring import with_measured
 from cotenant.kube.agent.containers.use import ContainerUse
 from cotenant.kube.agent.metrics import AgentHealth, Figures, expose
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.api.objects import ContainerStatus, Meta, OwnerReference, Pod, PodSpec, PodStatus
 from cotenant.observe.view_metrics import MOST_CONTAINERS
@@ -46,7 +47,8 @@ def seen(pods: list[Pod]) -> Sight:
 
 
 def scrape(use: ContainerUse, sight: Sight, pods: list[Pod]) -> dict[str, dict[tuple[str, ...], float]]:
-    view = with_measured(snapshot("n1", sight, pods, use.slots.read(), 0.0), use.measured, pods)
+    now = PodsNow(tuple(pods))
+    view = with_measured(snapshot("n1", sight, now, use.slots.read(), 0.0), use.measured, now)
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(expose(Figures(view, HEALTH, time.time(), 1.0)).decode()):
         for sample in family.samples:
@@ -59,7 +61,7 @@ def scrape(use: ContainerUse, sight: Sight, pods: list[Pod]) -> dict[str, dict[t
 def test_a_thousand_pods_with_hostile_owners_are_all_there_and_add_up(tmp_path):
     pods = [hostile(at) for at in range(1000)]
     use, sight = ContainerUse(shimmed(tmp_path / "slots")), seen(pods)
-    use.look(sight, pods)
+    use.look(sight, PodsNow(tuple(pods)))
     told = scrape(use, sight, pods)
     used = told["cotenant_container_memory_used_bytes"]
     assert (len(used), sum(used.values())) == (1000, 1000 * GIB)
@@ -74,7 +76,7 @@ def test_more_containers_than_are_exported_are_counted_and_no_slot_is_missing(tm
         make(slots, f"slot-{at:04d}", Share(A, GIB), uid=f"g-{at}", name=f"granted-{at}")
     pods = [hostile(at) for at in range(MOST_CONTAINERS + 7)]
     use, sight = ContainerUse(slots), seen(pods)
-    use.look(sight, pods)
+    use.look(sight, PodsNow(tuple(pods)))
     told = scrape(use, sight, pods)
     assert len(told["cotenant_container_info"]) == MOST_CONTAINERS
     assert len(told["cotenant_container_memory_limit_bytes"]) == 3
@@ -84,10 +86,10 @@ def test_more_containers_than_are_exported_are_counted_and_no_slot_is_missing(tm
 def test_counters_of_slots_outlive_the_agent_and_what_only_a_survey_saw_begins_anew(tmp_path):
     pods = [hostile(0)]
     first = ContainerUse(shimmed(tmp_path / "slots"))
-    first.look(seen(pods), pods)
+    first.look(seen(pods), PodsNow(tuple(pods)))
     nothing = Sight(seen([]).cards, {}, 0.0, granted=True)
-    first.look(nothing, pods)
+    first.look(nothing, PodsNow(tuple(pods)))
     assert list(scrape(first, nothing, pods)["cotenant_container_memory_peak_bytes"].values()) == [GIB]
     second = ContainerUse(shimmed(tmp_path / "slots"))
-    second.look(nothing, pods)
+    second.look(nothing, PodsNow(tuple(pods)))
     assert "cotenant_container_memory_peak_bytes" not in scrape(second, nothing, pods)

@@ -12,7 +12,8 @@ from kube.builders import MEMORY, SLOT, container, pod
 from cotenant.core.grant import Share
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant
-from cotenant.kube.agent.grants import container_ids, grants_of, requested
+from cotenant.kube.agent.grants import container_ids, grants_of
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.parts import PARTS
 from cotenant.kube.agent.settings import AgentSettings
 from cotenant.kube.api.informers import Informers
@@ -70,9 +71,8 @@ def test_an_agent_keeps_what_its_parts_read_of_a_pod() -> None:
     assert grants_of([kept]) == grants_of([whole]) == {"u": GRANT}
     assert container_ids([kept]) == container_ids([whole])
     assert len(container_ids([kept])) == 2
-    resources = frozenset(SETTINGS.dialects.capacity(()))
-    assert requested([kept], resources) == requested([whole], resources)
-    assert requested([kept], resources)[MEMORY] == 2**30
+    assert PodsNow((kept,)).requests == PodsNow((whole,)).requests
+    assert PodsNow((kept,)).requests[MEMORY] == 2**30
 
 
 def test_the_grant_of_a_pod_that_has_ended_is_not_counted_by_an_agent() -> None:

@@ -17,7 +17,8 @@ from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
 from cotenant.hardware.nvml import CardReading
 from cotenant.kube.agent.cards.survey import Sight
-from cotenant.kube.agent.grants import cards_in_use, granted_on, grants_of, requested
+from cotenant.kube.agent.grants import granted_by_gpu, grants_of
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.publishing import Publisher, wanted
 from cotenant.kube.agent.publishing import difference as difference_at
 from cotenant.kube.api.errors import Conflict, Forbidden, Unreachable
@@ -229,9 +230,7 @@ def test_grants_are_those_of_bound_pods_that_have_not_ended_and_are_their_own():
             granted("thief", ("GPU-2", GIB), grant_uid="a"),
         ]
     )
-    assert granted_on("GPU-0", grants) == {"a": 3 * GIB, "b": 4 * GIB}
-    assert granted_on("GPU-1", grants) == {"b": 8 * GIB}
-    assert cards_in_use(grants) == {"GPU-0", "GPU-1"}
+    assert granted_by_gpu(grants) == {"GPU-0": {"a": 3 * GIB, "b": 4 * GIB}, "GPU-1": {"b": 8 * GIB}}
 
 
 def test_what_pods_ask_for_is_counted_as_kubernetes_counts_it():
@@ -247,9 +246,9 @@ def test_what_pods_ask_for_is_counted_as_kubernetes_counts_it():
         )
     )
     pod = PODS.decode(json.dumps(body).encode())
-    assert requested([pod, pod], {MEMORY, "cotenant.dev/gpu"}) == {MEMORY: 22 * GIB}
+    assert PodsNow((pod, pod)).requests[MEMORY] == 22 * GIB
     ended = PODS.decode(json.dumps({**body, "status": {"phase": "Failed"}}).encode())
-    assert requested([ended], {MEMORY}) == {}
+    assert MEMORY not in PodsNow((ended,)).requests
 
 
 @asynccontextmanager

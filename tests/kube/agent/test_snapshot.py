@@ -16,6 +16,7 @@ from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.limits.enforcement import Enforcement
 from cotenant.kube.agent.limits.overuse import Overuse
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.confirming import Confirming, Finding
 from cotenant.kube.agent.slots.node_slots import NodeSlot
 from cotenant.kube.agent.slots.owner import SlotOwner
@@ -48,7 +49,7 @@ def used_slot(folder) -> NodeSlot:
 def test_a_gpu_has_the_survey_s_figures_and_the_pods_shares():
     two = pod("a", ("main", *SHARES), ("side", Share("GPU-0", GIB)), uid="u", namespace="web")
     unreadable = pod("b", uid="v", grant="{")
-    (node,) = snapshot("n1", SIGHT, [two, unreadable], [], NOW).nodes
+    (node,) = snapshot("n1", SIGHT, PodsNow((two, unreadable)), [], NOW).nodes
     first, second = node.gpus
     assert (node.name, first.node, first.gpu) == ("n1", "n1", CARDS[0].gpu)
     assert (first.used, first.outside, first.utilization, first.problem) == (5 * GIB, GIB, 40, None)
@@ -58,7 +59,7 @@ def test_a_gpu_has_the_survey_s_figures_and_the_pods_shares():
 
 
 def test_a_slot_has_its_limits_and_what_its_processes_use(tmp_path):
-    (grant,) = snapshot("n1", SIGHT, [], [used_slot(tmp_path)], NOW).grants
+    (grant,) = snapshot("n1", SIGHT, PodsNow(), [used_slot(tmp_path)], NOW).grants
     assert (grant.id, grant.namespace, grant.name, grant.container) == ("u", "web", "a", "main")
     assert (grant.slot, grant.mode, grant.in_use) == ("slot-0001", "enforce", True)
     assert (grant.denied, grant.over, grant.idle_seconds, grant.processes) == (4, 1, 30.0, (1, 2))
@@ -68,7 +69,7 @@ def test_a_slot_has_its_limits_and_what_its_processes_use(tmp_path):
 
 def test_a_slot_that_no_process_used_yet_was_never_idle(tmp_path):
     slot = make(shimmed(tmp_path), "slot-0001", *SHARES)
-    (grant,) = snapshot("n1", SIGHT, [], [slot], NOW).grants
+    (grant,) = snapshot("n1", SIGHT, PodsNow(), [slot], NOW).grants
     assert (grant.used, grant.idle_seconds) == (0, None)
 
 
@@ -76,18 +77,18 @@ def test_a_slot_that_was_removed_meanwhile_is_left_out(tmp_path):
     slots = shimmed(tmp_path)
     slot = make(slots, "slot-0001", *SHARES)
     assert slots.remove(slot)
-    assert snapshot("n1", SIGHT, [], [slot], NOW).grants == ()
+    assert snapshot("n1", SIGHT, PodsNow(), [slot], NOW).grants == ()
 
 
 def test_before_the_first_survey_there_are_slots_but_no_gpus(tmp_path):
-    view = snapshot("n1", None, [], [used_slot(tmp_path)], NOW)
+    view = snapshot("n1", None, PodsNow(), [used_slot(tmp_path)], NOW)
     assert (view.gpus, len(view.grants)) == ((), 1)
 
 
 def utilization(folder, by_gpu: dict[str, dict[Owner, int]], id: str = ID) -> list[int | None]:
     status = PodStatus(container_statuses=(ContainerStatus("main", container_id=f"containerd://{id}"),))
     pods = [Pod(metadata=Meta(name="a", uid="u"), status=status)]
-    view = snapshot("n1", SIGHT._replace(busy=by_gpu), pods, [used_slot(folder)], NOW)
+    view = snapshot("n1", SIGHT._replace(busy=by_gpu), PodsNow(tuple(pods)), [used_slot(folder)], NOW)
     return [share.utilization for grant in view.grants for share in grant.shares]
 
 
@@ -109,7 +110,7 @@ def test_utilization_is_none_where_it_is_not_known(tmp_path, by_gpu, id):
 def test_processes_that_are_not_held_to_the_limit_are_shown(tmp_path):
     slot = make(shimmed(tmp_path), "slot-0001", *SHARES)
     unlimited = {"slot-0001": frozenset({12, 7}), "slot-0002": frozenset({9})}
-    (grant,) = snapshot("n1", SIGHT, [], [slot], NOW, unlimited).grants
+    (grant,) = snapshot("n1", SIGHT, PodsNow(), [slot], NOW, unlimited).grants
     assert grant.unlimited == (7, 12)
 
 
@@ -130,12 +131,12 @@ def test_what_was_asked_to_hold_a_container_and_what_holds_it_are_two_things(tmp
     enforcement.over = {
         slot.key: (Overuse("GPU-0", 4 * GIB, 5 * GIB, ()), Overuse("GPU-1", GIB, GIB + 7, ()))
     }
-    view = snapshot("n1", SIGHT, [], [slot], NOW, {}, enforcement)
+    view = snapshot("n1", SIGHT, PodsNow(), [slot], NOW, {}, enforcement)
     (grant,) = view.grants
     assert (grant.enforcer_asked, grant.enforcer, grant.over_bytes) == ("driver", "shim", GIB + 7)
     assert view.nodes[0].enforcer == "driver"
     enforcement.choice = Choice(Null(), "", {}, "driver is asked for and cannot be used")
-    (node,) = snapshot("n1", SIGHT, [], [], NOW, {}, enforcement).nodes
+    (node,) = snapshot("n1", SIGHT, PodsNow(), [], NOW, {}, enforcement).nodes
     assert node.enforcer == "shim", "what it really offers"
     assert enforcement.holds("slot-0002") == ""
 

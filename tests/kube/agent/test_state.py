@@ -9,6 +9,7 @@ from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import limits_of
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.classic.pod_resources import Holder
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.slots.owner import SlotOwner
 from cotenant.kube.agent.snapshot import snapshot
@@ -27,7 +28,7 @@ def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
         state(
             "1.0",
             ["the cards"],
-            snapshot("n1", Sight((card,), {}, 0.0, granted=True), [], slots.read(), 0.0),
+            snapshot("n1", Sight((card,), {}, 0.0, granted=True), PodsNow(), slots.read(), 0.0),
             {"slot-0003": (Holder("team", "a", "main"),)},
         )
     )
@@ -55,7 +56,7 @@ def test_slots_the_kubelets_record_and_the_cards_are_told(tmp_path):
 
 
 def test_an_agent_that_has_just_started_tells_that_it_knows_nothing():
-    assert json.loads(state("1.0", [], snapshot("n1", None, [], [], 0.0), None)) == {
+    assert json.loads(state("1.0", [], snapshot("n1", None, PodsNow(), [], 0.0), None)) == {
         "version": "1.0",
         "waits": [],
         "slots": [],

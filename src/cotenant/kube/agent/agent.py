@@ -33,6 +33,7 @@ from cotenant.kube.agent.limits.enforcement import Enforcement
 from cotenant.kube.agent.limits.enforcers import NodeEnforcers
 from cotenant.kube.agent.memory import return_freed_memory
 from cotenant.kube.agent.metrics import AgentHealth, Figures, expose
+from cotenant.kube.agent.node_pods import NodePods, PodsNow
 from cotenant.kube.agent.parts import PARTS
 from cotenant.kube.agent.publishing import Publisher
 from cotenant.kube.agent.serving import serving
@@ -129,6 +130,7 @@ class Agent:
         enforcers = self.context.share(NodeEnforcers(own, cards))
         first = enforcers.first()
         self._slots = self.context.share(NodeSlots(root, first))
+        self._pods = self.context.share(NodePods(self._informers[PODS].store))
         self._confirming = self.context.share(Confirming(self._slots))
         self._enforcement = self.context.share(Enforcement(first.name, self._confirming))
         self._pod_resources = self.context.share(PodResources(Path(own.kubelet) / SOCKET))
@@ -177,10 +179,11 @@ class Agent:
         )
         now, unix, sight = time.monotonic(), time.time(), self.context.use(Cards).sight
         age = None if sight is None else max(0.0, now - sight.at)
-        view = await self._view(sight, now)
-        containers = self.context.use(Containers)
+        pods, containers = self._pods.now(), self.context.use(Containers)
         figures = await asyncio.to_thread(
-            lambda: expose(Figures(containers.complete(view), health, unix, age))
+            lambda: expose(
+                Figures(containers.complete(self._view(sight, pods, now), pods), health, unix, age)
+            )
         )
         return figures + text_of(self._registry)
 
@@ -189,14 +192,12 @@ class Agent:
         with suppress(CotenantError):
             kubelet = await self._pod_resources.holders()
         waits = [reason for reason in self.ready().values() if reason is not None]
-        view = await self._view(self.context.use(Cards).sight, time.monotonic())
-        return await asyncio.to_thread(state, self.context.version, waits, view, kubelet)
-
-    async def _view(self, sight: Sight | None, now: float) -> View:
-        """Gathers the node in a thread: every slot's files are read."""
-        node, pods = self._own.node, list(self._informers[PODS].store)
+        sight, pods, now = self.context.use(Cards).sight, self._pods.now(), time.monotonic()
         return await asyncio.to_thread(
-            lambda: snapshot(
-                node, sight, pods, self._slots.read(), now, self._confirming.unlimited, self._enforcement
-            )
+            lambda: state(self.context.version, waits, self._view(sight, pods, now), kubelet)
         )
+
+    def _view(self, sight: Sight | None, pods: PodsNow, now: float) -> View:
+        """Gathers the node. For a thread: every slot's files are read."""
+        slots, unlimited = self._slots.read(), self._confirming.unlimited
+        return snapshot(self._own.node, sight, pods, slots, now, unlimited, self._enforcement)

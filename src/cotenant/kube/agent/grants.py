@@ -1,15 +1,13 @@
-"""Reads the grants and requests of the node's pods from the API server's objects."""
+"""Reads the grants and container IDs of the node's pods from the API server's objects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from collections.abc import Set as AbstractSet
 
 from cotenant.dialects.pod_grant import GrantUnreadable, PodGrant
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import grant_of
-from cotenant.kube.pods.requests import requests_of_all
 
 log = get_logger(__name__)
 
@@ -46,22 +44,12 @@ def container_ids(pods: Iterable[Pod]) -> dict[tuple[str, str], str]:
     return {of: id if len(id) >= _SHORTEST_ID else "" for of, id in found.items()}
 
 
-def granted_on(uuid: str, grants: Mapping[str, PodGrant]) -> dict[str, int]:
-    """Adds up bytes on this GPU by pod UID, for pods that have a share of it."""
-    granted: dict[str, int] = {}
+def granted_by_gpu(grants: Mapping[str, PodGrant]) -> dict[str, dict[str, int]]:
+    """Adds up bytes by GPU and pod UID, for the GPUs of which a pod has a share."""
+    granted: dict[str, dict[str, int]] = {}
     for uid, grant in grants.items():
         for slot in grant.slots:
             for share in slot.shares:
-                if share.uuid == uuid:
-                    granted[uid] = granted.get(uid, 0) + share.memory
+                on_gpu = granted.setdefault(share.uuid, {})
+                on_gpu[uid] = on_gpu.get(uid, 0) + share.memory
     return granted
-
-
-def cards_in_use(grants: Mapping[str, PodGrant]) -> frozenset[str]:
-    return frozenset(share.uuid for grant in grants.values() for slot in grant.slots for share in slot.shares)
-
-
-def requested(pods: Iterable[Pod], resources: AbstractSet[str]) -> dict[str, int]:
-    """Adds up the pods' requests of these resources, as the kubelet does when it admits them again."""
-    total = requests_of_all(pods)
-    return {name: total[name] for name in resources if total[name]}

@@ -8,24 +8,30 @@ from typing import Any
 
 from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.context import NodeContext, own_node, own_pods
-from cotenant.kube.agent.grants import requested
 from cotenant.kube.agent.limits.enforcement import Enforcement
 from cotenant.kube.agent.mps.part import Mps
+from cotenant.kube.agent.node_pods import NodePods
 from cotenant.kube.agent.publishing import Publisher, Wanted, wanted
 from cotenant.kube.api.informers import Need
+from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.api.store import Change
 from cotenant.kube.nodes.gpus import drained_of
 from cotenant.kube.parts.part import Part
+from cotenant.kube.pods.demand import has_ended
 from cotenant.kube.settings import Settings
 
 
 class PublishedNode(Part):
-    """Shares the Publisher. It compares after each look at the GPUs and each change of node or pods."""
+    """Shares the Publisher. It compares after each look at the GPUs, and each change of the node or of what
+    its pods request.
+    """
 
     name = "node"
 
     def __init__(self, context: NodeContext) -> None:
         self._node, self._pods = context.informers[NODES], context.informers[PODS]
+        self._node_pods = context.use(NodePods)
         self._dialects, self._version = context.settings.dialects, context.version
         self._mps = context.use(Mps)
         self._resources = frozenset(self._dialects.capacity(()))
@@ -36,7 +42,7 @@ class PublishedNode(Part):
             Publisher(context.client, lambda: store.named(self._name), self._wanted, store.put)
         )
         store.subscribe(lambda _: self._publisher.again())
-        self._pods.store.subscribe(lambda _: self._publisher.again())
+        self._pods.store.subscribe(self._on_pod)
 
     @classmethod
     def needs(cls, settings: Settings) -> Iterable[Need[Any]]:
@@ -52,6 +58,14 @@ class PublishedNode(Part):
             return None
         trouble = self._publisher.trouble or self._node.trouble or self._pods.trouble
         return f"the node's GPUs are not published yet{f': {trouble}' if trouble else ''}"
+
+    def _on_pod(self, change: Change[Pod]) -> None:
+        """Most changes of a pod are of its status, and only its end changes what is published."""
+        pod, before = change.object, change.before
+        if change.kind != "modified" or before is None:
+            self._publisher.again()
+        elif pod.spec != before.spec or has_ended(pod) != has_ended(before):
+            self._publisher.again()
 
     async def _compare_after_looks(self) -> None:
         while True:
@@ -69,7 +83,11 @@ class PublishedNode(Part):
         return wanted(
             sight,
             self._dialects,
-            requested(self._pods.store, self._resources),
+            {
+                name: amount
+                for name, amount in self._node_pods.now().requests.items()
+                if name in self._resources
+            },
             self._version,
             mps=self._mps.enforces(),
             enforcer=self._enforcement.offered,

@@ -14,19 +14,16 @@ from cotenant.hardware.nvml import CardReading
 from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
-from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.limits.enforcement import Enforcement
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlot
-from cotenant.kube.api.objects import Pod
-from cotenant.kube.pods.demand import readable_grant
-from cotenant.kube.pods.shares import shares_of
 from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
 
 
 def snapshot(
     node: str,
     sight: Sight | None,
-    pods: Sequence[Pod],
+    pods: PodsNow,
     slots: Iterable[NodeSlot],
     now: float,
     unlimited: Mapping[str, frozenset[int]] = MappingProxyType({}),
@@ -35,26 +32,23 @@ def snapshot(
     """`sight`: None before the first survey. `now`: seconds of CLOCK_MONOTONIC. `unlimited`: processes that
     are not held to their limit, by slot. `enforcement`: what holds the others; None where that is not known.
     """
-    granted = [
-        share for pod in pods if (grant := readable_grant(pod)) is not None for share in shares_of(pod, grant)
-    ]
-    gpus = tuple(_gpu(card, node, sight, granted) for card in sight.cards) if sight is not None else ()
-    ids, busy = container_ids(pods), _busy_of_pods(sight)
+    gpus = tuple(_gpu(card, node, sight, pods) for card in sight.cards) if sight is not None else ()
+    busy = _busy_of_pods(sight)
     found = (
-        _grant(slot, busy, ids, now, unlimited.get(slot.key, frozenset()), enforcement) for slot in slots
+        _grant(slot, busy, pods.ids, now, unlimited.get(slot.key, frozenset()), enforcement) for slot in slots
     )
     offered = enforcement.offered if enforcement is not None else ""
     return View((NodeView(node, gpus, enforcer=offered),), tuple(each for each in found if each is not None))
 
 
-def _gpu(card: CardReading, node: str, sight: Sight, granted: Iterable[ShareView]) -> GpuView:
+def _gpu(card: CardReading, node: str, sight: Sight, pods: PodsNow) -> GpuView:
     uuid = card.gpu.uuid
     return GpuView(
         card.gpu,
         node,
         problem=card.problem,
         outside=sight.outside.get(uuid, 0),
-        shares=tuple(share for share in granted if share.uuid == uuid),
+        shares=pods.shares.get(uuid, ()),
         used=card.used,
         utilization=card.utilization,
     )

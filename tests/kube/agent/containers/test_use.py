@@ -12,6 +12,7 @@ from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import PodProcess, Sight
 from cotenant.kube.agent.containers.measuring import with_measured
 from cotenant.kube.agent.containers.use import ContainerUse
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.api.objects import ContainerStatus, Pod, PodStatus
@@ -60,8 +61,8 @@ def use(slots: NodeSlots) -> ContainerUse:
 
 
 def shown(use: ContainerUse, seen: Sight, *pods: Pod) -> View:
-    view = snapshot("n1", seen, pods, use.slots.read(), 0.0)
-    return with_measured(view, use.measured, pods)
+    now = PodsNow(pods)
+    return with_measured(snapshot("n1", seen, now, use.slots.read(), 0.0), use.measured, now)
 
 
 def used(*grants: GrantView) -> dict[tuple[str, str, str], int]:
@@ -71,7 +72,7 @@ def used(*grants: GrantView) -> dict[tuple[str, str, str], int]:
 def test_a_container_without_a_slot_is_named_by_its_cgroup(use):
     sliced = running(pod("sliced", uid="u-9", namespace="team"), main=MAIN, side=SIDE)
     seen = sight((A, "u-9", MAIN, GIB), (A, "u-9", MAIN, GIB), (B, "u-9", SIDE, 3))
-    use.look(seen, [sliced])
+    use.look(seen, PodsNow((sliced,)))
     view = shown(use, seen, sliced)
     assert view.grants == ()
     assert used(*view.others) == {("sliced", "main", A): 2 * GIB, ("sliced", "side", B): 3}
@@ -81,18 +82,18 @@ def test_a_container_without_a_slot_is_named_by_its_cgroup(use):
 
 def test_its_peak_stays_while_the_container_does_and_begins_anew_with_the_next(use):
     sliced = running(pod("sliced", uid="u-9"), main=MAIN)
-    use.look(sight((A, "u-9", MAIN, 5 * GIB)), [sliced])
-    use.look(sight((A, "u-9", MAIN, GIB)), [sliced])
+    use.look(sight((A, "u-9", MAIN, 5 * GIB)), PodsNow((sliced,)))
+    use.look(sight((A, "u-9", MAIN, GIB)), PodsNow((sliced,)))
     nothing = sight()
-    use.look(nothing, [sliced])
+    use.look(nothing, PodsNow((sliced,)))
     (other,) = shown(use, nothing, sliced).others
     assert (other.used, other.peak) == (0, 5 * GIB)
     again = running(sliced, main=SIDE)
     seen = sight((A, "u-9", SIDE, 2 * GIB))
-    use.look(seen, [again])
+    use.look(seen, PodsNow((again,)))
     (other,) = shown(use, seen, again).others
     assert (other.used, other.peak) == (2 * GIB, 2 * GIB)
-    use.look(nothing, [])
+    use.look(nothing, PodsNow())
     assert shown(use, nothing).others == ()
     assert (use.measured.others, use.measured.peaks) == ({}, {}), (
         "nothing is remembered of pods that are gone"
@@ -106,12 +107,12 @@ def test_its_peak_stays_while_the_container_does_and_begins_anew_with_the_next(u
 )
 def test_a_container_whose_id_is_not_known_is_its_pod_s_only_one_or_nobody_s(use, ids, named):
     sliced = running(pod("sliced", uid="u-9"), **ids)
-    use.look(sight((A, "u-9", MAIN, GIB)), [sliced])
+    use.look(sight((A, "u-9", MAIN, GIB)), PodsNow((sliced,)))
     assert [each.name for each in use.measured.others] == named
 
 
 def test_processes_of_pods_that_the_api_server_does_not_show_are_nobody_s(use):
-    use.look(sight((A, "u-9", MAIN, GIB)), [])
+    use.look(sight((A, "u-9", MAIN, GIB)), PodsNow())
     assert use.measured.others == {}
 
 
@@ -123,17 +124,31 @@ def test_memory_that_a_slot_does_not_count_is_added_once_two_looks_have_seen_it(
     make(slots, "slot-0001", Share(A, 4 * GIB))
     web = running(granted_pod("main"), main=MAIN)
     seen = sight((A, "u-1", MAIN, 3 * GIB), (B, "u-1", MAIN, 7))
-    use.look(seen, [web])
+    use.look(seen, PodsNow((web,)))
     assert used(*shown(use, seen, web).grants) == {("web", "main", A): 0}
-    use.look(seen, [web])
+    use.look(seen, PodsNow((web,)))
     view = shown(use, seen, web)
     assert used(*view.grants) == {("web", "main", A): 3 * GIB, ("web", "main", B): 7}
     assert [share.memory for share in view.grants[0].shares] == [4 * GIB, 0], "none was granted on the second"
     assert view.others == ()
     less = sight((A, "u-1", MAIN, GIB))
-    use.look(less, [web])
+    use.look(less, PodsNow((web,)))
     (grant,) = shown(use, less, web).grants
     assert (grant.used, grant.peak) == (GIB, 3 * GIB)
+
+
+def test_a_third_look_at_the_same_changes_nothing(slots, use):
+    make(slots, "slot-0001", Share(A, 4 * GIB))
+    now = PodsNow((running(granted_pod("main"), main=MAIN),))
+    seen = sight((A, "u-1", MAIN, 3 * GIB))
+    for _ in range(2):
+        use.look(seen, now)
+    before = use.measured
+    assert before.uncounted == {"slot-0001": {A: 3 * GIB}}
+    use.look(seen, now)
+    assert use.measured is before
+    use.look(sight((A, "u-1", MAIN, 2 * GIB)), now)
+    assert use.measured.uncounted == {"slot-0001": {A: 2 * GIB}}
 
 
 def test_memory_that_a_slot_counts_is_not_added_again(slots, use, monkeypatch):
@@ -146,8 +161,8 @@ def test_memory_that_a_slot_counts_is_not_added_again(slots, use, monkeypatch):
     web = running(granted_pod("main"), main=MAIN)
     for total, expected in ((2 * GIB, 2 * GIB), (3 * GIB, 3 * GIB), (GIB, 2 * GIB)):
         seen = sight((A, "u-1", MAIN, total))
-        use.look(seen, [web])
-        use.look(seen, [web])
+        use.look(seen, PodsNow((web,)))
+        use.look(seen, PodsNow((web,)))
         assert used(*shown(use, seen, web).grants) == {("web", "main", A): expected}
 
 
@@ -163,7 +178,7 @@ def test_init_containers_use_the_slot_of_the_container_that_follows(slots, use):
     web = running(web, main="", side=SIDE, **{"init-load": INIT})
     seen = sight((A, "u-1", INIT, GIB), (A, "u-1", SIDE, 5))
     for _ in range(2):
-        use.look(seen, [web])
+        use.look(seen, PodsNow((web,)))
     assert used(*shown(use, seen, web).grants) == {("web", "main", A): GIB, ("web", "side", A): 5}
     assert use.measured.others == {}
 
@@ -173,7 +188,7 @@ def test_a_container_of_a_pod_with_a_grant_that_has_none_itself_is_one_without_a
     web = running(granted_pod("main"), main=MAIN, helper=SIDE)
     seen = sight((A, "u-1", MAIN, GIB), (B, "u-1", SIDE, 5))
     for _ in range(2):
-        use.look(seen, [web])
+        use.look(seen, PodsNow((web,)))
     view = shown(use, seen, web)
     assert used(*view.grants) == {("web", "main", A): GIB}
     assert used(*view.others) == {("web", "helper", B): 5}
@@ -184,7 +199,7 @@ def test_what_the_driver_does_not_report_is_left_to_the_slot(slots, use):
     web = running(granted_pod("main"), main=MAIN)
     seen = sight((A, "u-1", MAIN, None))
     for _ in range(2):
-        use.look(seen, [web])
+        use.look(seen, PodsNow((web,)))
     assert used(*shown(use, seen, web).grants) == {("web", "main", A): 0}
 
 
@@ -192,10 +207,10 @@ def test_a_slot_of_a_pod_that_is_gone_comes_before_that_of_the_pod_with_its_name
     make(slots, "slot-0002", Share(A, GIB), uid="old")
     make(slots, "slot-0001", Share(A, GIB), uid="u-1")
     seen, web = sight(), running(granted_pod("main"), main=MAIN)
-    use.look(seen, [web])
+    use.look(seen, PodsNow((web,)))
     assert [each.id for each in shown(use, seen, web).grants] == ["old", "u-1"]
 
 
 def test_drained_gpus_are_marked(use):
-    view = with_measured(snapshot("n1", sight(), [], [], 0.0), use.measured, [], {B})
+    view = with_measured(snapshot("n1", sight(), PodsNow(), [], 0.0), use.measured, PodsNow(), {B})
     assert [gpu.drained for gpu in view.gpus] == [False, True]

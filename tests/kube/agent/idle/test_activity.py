@@ -18,6 +18,7 @@ from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.idle.activity import ActivityReader
 from cotenant.kube.agent.idle.verdict import SECOND
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.api.objects import ContainerState, ContainerStatus, Running
 
@@ -53,7 +54,7 @@ def note(slot, *, launch=0, alloc=0):
 
 
 def read(reader, *pods, sight=NOTHING, unlimited=None):
-    return reader.read(pods, sight, unlimited or {})
+    return reader.read(PodsNow(tuple(pods)), sight, unlimited or {})
 
 
 def only(reader, *pods, **more):

@@ -115,6 +115,27 @@ async def test_a_pod_that_works_from_the_start_is_never_written(world: World) ->
 
 
 @pytest.mark.asyncio
+async def test_a_wall_clock_that_was_set_moves_the_time_that_is_shown(world: World) -> None:
+    await world.wait(60)
+    assert world.idleness() == Idle(NOON)
+    world.offset += 3600
+    await world.wait(60)
+    assert world.idleness() == Idle(NOON + 3600)
+    assert world.writes == 2
+
+
+@pytest.mark.asyncio
+async def test_what_others_undo_is_written_again(world: World) -> None:
+    await world.wait(60)
+    body = world.api.raw(PODS, "web", "default")
+    body["status"]["conditions"] = [READY]
+    world.api.put(PODS, body, "default")
+    world.watch()
+    await world.wait(60)
+    assert world.idleness() == Idle(NOON)
+
+
+@pytest.mark.asyncio
 async def test_two_writes_a_cycle_and_none_while_nothing_changes(world: World) -> None:
     await world.wait(600)
     assert world.condition() == {

@@ -15,7 +15,7 @@ from cotenant.hardware import libraries
 from cotenant.hardware.standin import driver as standin
 from cotenant.kube.agent.cards.cgroups import Owner, own_pid
 from cotenant.kube.agent.cards.survey import PodProcess, Sight
-from cotenant.kube.agent.grants import container_ids, grants_of
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.confirming import Confirming
 from cotenant.kube.api.objects import ContainerStatus, PodStatus
 
@@ -62,7 +62,7 @@ class Node:
 
     def look(self, *pods):
         sight = Sight((), {}, 0.0, granted=True, processes={self.uuid: tuple(self.seen)})
-        return self.confirming.look(sight, grants_of(pods), container_ids(pods))
+        return self.confirming.look(sight, PodsNow(tuple(pods)))
 
 
 @pytest.fixture
@@ -100,6 +100,35 @@ def test_processes_with_the_shim_are_held(node):
         node.runs(slot, preloads=True)
     of_pod = granted(node, "main", main=MAIN)
     assert [node.look(of_pod) for _ in range(3)] == [[], [], []]
+
+
+def test_slots_are_not_read_again_while_nothing_changes(node):
+    slot = node.slot()
+    node.runs(slot, preloads=True)
+    pods, now = PodsNow((granted(node, "main", main=MAIN),)), [100.0]
+    node.confirming.clock = lambda: now[0]
+    sight = Sight((), {}, 0.0, granted=True, processes={node.uuid: tuple(node.seen)})
+
+    def findings(sight=sight, pods=pods):
+        node.confirming.look(sight, pods)
+        return node.confirming.findings
+
+    first = findings()
+    assert first["slot-0000"].by == "shim"
+    assert findings() is first
+    other = PodsNow(pods.pods)
+    second = findings(pods=other)
+    assert second is not first, "a pod has changed"
+    node.slot("slot-0001", uid="u-2")
+    third = findings(pods=other)
+    assert "slot-0001" in third
+    now[0] += 61
+    assert findings(pods=other) is not third, "after a minute nothing is believed"
+    without = node.runs(slot, preloads=False)
+    more = sight._replace(processes={node.uuid: tuple(node.seen)})
+    for _ in range(2):
+        findings(more, other)
+    assert node.confirming.unlimited == {"slot-0000": {without}}
 
 
 def test_a_container_is_not_taken_for_another_of_its_pod(node):

@@ -15,7 +15,7 @@ from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.health import recall
 from cotenant.kube.agent.cards.survey import Sight, Survey
 from cotenant.kube.agent.context import NodeContext, own_node, own_pods
-from cotenant.kube.agent.grants import grants_of
+from cotenant.kube.agent.node_pods import NodePods
 from cotenant.kube.agent.publishing import told_before
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.api.informers import Need
@@ -34,7 +34,7 @@ class Cards(Part):
     def __init__(self, context: NodeContext) -> None:
         own = context.settings.agent
         self._node, self._pods = context.informers[NODES], context.informers[PODS]
-        self._slots = context.use(NodeSlots)
+        self._slots, self._node_pods = context.use(NodeSlots), context.use(NodePods)
         self._listeners: list[asyncio.Event] = []
         self.survey = Survey(
             cards=context.cards.nvml(),
@@ -64,9 +64,9 @@ class Cards(Part):
         self._listeners.append(looked)
         return looked
 
-    def grants(self) -> dict[str, PodGrant] | None:
+    def grants(self) -> Mapping[str, PodGrant] | None:
         """Returns the grants of the node's pods by UID; None while they are not known."""
-        return grants_of(self._pods.store) if self._pods.synced and self._node.synced else None
+        return self._node_pods.now().grants if self._pods.synced and self._node.synced else None
 
     def by_uuid(self) -> Mapping[str, GPU]:
         if self.sight is None:

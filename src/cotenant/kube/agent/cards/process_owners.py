@@ -44,10 +44,10 @@ class ProcessOwners:
 
     def of(self, pids: Iterable[int]) -> Owned:
         """Finds the owners of these processes, and forgets all others."""
-        now = self.clock()
+        now, proc = self.clock(), str(self.proc)
         found: dict[int, _Known] = {}
         for pid in pids:
-            known = self._find(pid, now)
+            known = self._find(pid, f"{proc}/{pid}", now)
             if known is not None:
                 found[pid] = known
         self._known = found
@@ -60,9 +60,9 @@ class ProcessOwners:
             },
         )
 
-    def _find(self, pid: int, now: float) -> _Known | None:
+    def _find(self, pid: int, path: str, now: float) -> _Known | None:
         try:
-            seen = os.stat(f"{self.proc}/{pid}")
+            seen = os.stat(path)
         except OSError:
             return None  # it has ended
         entry = seen.st_ino, seen.st_ctime_ns

@@ -21,7 +21,7 @@ from cotenant.hardware.nvml import CardReading, Fault, Readings
 from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
 from cotenant.kube.agent.cards.process_owners import ProcessOwners
-from cotenant.kube.agent.grants import cards_in_use, granted_on
+from cotenant.kube.agent.grants import granted_by_gpu
 from cotenant.kube.logs import get_logger
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Sight(NamedTuple):
     busy: Mapping[str, Mapping[Owner, int]] = {}
     """Percent of each GPU's time by container; without the GPUs of which the driver does not report it."""
     processes: Mapping[str, tuple[PodProcess, ...]] = {}
-    """Processes of pods on each GPU."""
+    """Processes of pods on each GPU. This and `busy` are the same objects as before where nothing changed."""
 
 
 @dataclass
@@ -167,10 +167,11 @@ class Survey:
                 log.exception("GPUs cannot be read")
                 told = f"the GPUs cannot be read: {error}"
         self._note(told if isinstance(told, str) else None)
-        sight = self._reckon(told, owners)
-        self.sight = sight._replace(
+        before, sight = self.sight, self._reckon(told, owners)
+        sight = sight._replace(
             busy=_by_owner(busy, owners), processes=_of_pods(sight.cards, owners, own_pids)
         )
+        self.sight = sight if before is None else _with_unchanged(sight, before)
         self.seen()
         return self.sight
 
@@ -185,16 +186,16 @@ class Survey:
         pods = {pid: owner and owner.uid for pid, owner in owners.items()}
         now = self.clock()
         known = self.grants()
-        grants = known or {}
+        granted = granted_by_gpu(known or {})
         before = self._remembered
-        self._remembered, cards = judge(before, told, cards_in_use(grants), now, self.recovery)
+        self._remembered, cards = judge(before, told, granted.keys(), now, self.recovery)
         told_all = all(process.bytes is not None for card in cards for process in card.processes)
         counted = {} if told_all else self.counted()
         outside = {}
         for card in cards:
             uuid = card.gpu.uuid
             unreported = _unreported(card, pods, counted.get(uuid, {}))
-            found = account(card, pods, granted_on(uuid, grants), unreported)
+            found = account(card, pods, granted.get(uuid, {}), unreported)
             outside[uuid] = _rounded(found.confirmed(self._unexplained.get(uuid)).outside)
             self._unexplained[uuid] = found.unexplained
         self._tell_changes(cards)
@@ -277,6 +278,13 @@ def _of_pods(
         )
         for card in cards
     }
+
+
+def _with_unchanged(sight: Sight, before: Sight) -> Sight:
+    return sight._replace(
+        busy=before.busy if sight.busy == before.busy else sight.busy,
+        processes=before.processes if sight.processes == before.processes else sight.processes,
+    )
 
 
 def _by_owner(

@@ -1,7 +1,7 @@
 """Registers the device plugin with the kubelet, and again after each restart of the kubelet.
 
 A kubelet that starts removes every socket from its plugin folder, ours included, and knows no plugin. Until
-we register again it starts containers without asking us. So we check often, which costs two stat calls.
+we register again it starts containers without asking us. So we are told of each change in that folder.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import grpc
 import grpc.aio
 
 from cotenant.kube.agent.classic.channel import kubelet_channel
+from cotenant.kube.agent.classic.folder_watch import watching
 from cotenant.kube.api.backoff import Backoff
 from cotenant.kube.logs import get_logger
 from cotenant.kube.protos import device_plugin_v1beta1 as v1beta1
@@ -31,7 +32,9 @@ _OUR_SOCKET, _KUBELET_SOCKET = "cotenant", "kubelet.sock"
 every registration of the same path, until it restarts.
 """
 _INTERVAL = 0.1
-"""Seconds between two checks of the sockets."""
+"""Seconds between two checks of the sockets where nothing tells us of changes."""
+_SELDOM = 5.0
+"""Seconds after which they are checked although nothing did."""
 _WATCH_TIMEOUT = 5.0
 """Seconds for the kubelet to call ListAndWatch after it accepted us; then we register again."""
 
@@ -52,6 +55,8 @@ class Registration:
     _accepted: float | None = None
     _streams: int = 0
     _watched: bool = False
+    _changed: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+    """Set when a stream ends, and when the folder changes."""
 
     @property
     def since(self) -> float | None:
@@ -67,6 +72,7 @@ class Registration:
             yield
         finally:
             self._streams -= 1
+            self._changed.set()
 
     async def run(self) -> None:
         backoff = Backoff(_INTERVAL, 5.0, self.random)
@@ -132,11 +138,18 @@ class Registration:
     async def _until_lost(self, kubelet: Identity, socket: Path, ours: Identity | None) -> None:
         """Returns when the kubelet's socket is a new one, ours was removed, or nobody watches our devices."""
         left = _WATCH_TIMEOUT
-        while self._streams or (not self._watched and left > 0):
-            left -= _INTERVAL
-            await asyncio.sleep(_INTERVAL)
-            if _identity(self.folder / _KUBELET_SOCKET) != kubelet or _identity(socket) != ours:
-                return
+        with watching(self.folder, self._changed) as told:
+            while self._streams or (not self._watched and left > 0):
+                if _identity(self.folder / _KUBELET_SOCKET) != kubelet or _identity(socket) != ours:
+                    return
+                left -= _INTERVAL
+                await self._wait_for_change(_SELDOM if told and self._streams else _INTERVAL)
+
+    async def _wait_for_change(self, within: float) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._changed.wait()
 
     async def _until_streams_end(self) -> None:
         """The server was stopped: what still runs is being cancelled."""

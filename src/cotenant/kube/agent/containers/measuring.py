@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from cotenant.kube.agent.containers.attribution import ByGpu, ContainerKey, Held
 from cotenant.kube.agent.containers.use import Measured
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.api.objects import Pod
-from cotenant.kube.pods.workload import workload_of
 from cotenant.observe.view import GrantView, ShareView, View
 
 _NOTHING: ByGpu = {}
 
 
-def with_measured(view: View, measured: Measured, pods: Iterable[Pod], drained: Collection[str] = ()) -> View:
+def with_measured(view: View, measured: Measured, pods: PodsNow, drained: Collection[str] = ()) -> View:
     """Adds to grants what their slots do not count, and the containers that have no slot. Slots of pods that
     are gone come first, so that a pod with the same name as an earlier one comes after it.
     """
-    by_uid = {pod.metadata.uid: pod for pod in pods}
+    by_uid = pods.by_uid
     peaks = {(each.uid, each.name): sizes for each, sizes in measured.peaks.items()}
     grants = [
         _with_uncounted(
@@ -49,7 +49,7 @@ def with_measured(view: View, measured: Measured, pods: Iterable[Pod], drained: 
         nodes=nodes,
         grants=tuple(sorted(grants, key=lambda grant: grant.id in by_uid)),
         others=others,
-        workloads={each.id: workload_of(by_uid[each.id]) for each in (*grants, *others) if each.id in by_uid},
+        workloads=pods.workloads,
     )
 
 

@@ -10,9 +10,10 @@ from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.containers.measuring import with_measured
 from cotenant.kube.agent.containers.use import ContainerUse
 from cotenant.kube.agent.context import NodeContext, own_node, own_pods
+from cotenant.kube.agent.node_pods import NodePods, PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.api.informers import Need
-from cotenant.kube.api.resources import NODES, PODS
+from cotenant.kube.api.resources import NODES
 from cotenant.kube.nodes.gpus import drained_of
 from cotenant.kube.parts.part import Part
 from cotenant.kube.pods.fields import PodFields
@@ -29,7 +30,7 @@ class Containers(Part):
     name = "containers"
 
     def __init__(self, context: NodeContext) -> None:
-        self._pods, self._node = context.informers[PODS].store, context.informers[NODES].store
+        self._pods, self._node = context.use(NodePods), context.informers[NODES].store
         self._name = context.node
         self._cards = context.use(Cards)
         self._looked = self._cards.looks()
@@ -45,10 +46,10 @@ class Containers(Part):
             await self._looked.wait()
             self._looked.clear()
             if (sight := self._cards.sight) is not None:
-                await asyncio.to_thread(self._use.look, sight, list(self._pods))
+                await asyncio.to_thread(self._use.look, sight, self._pods.now())
 
-    def complete(self, view: View) -> View:
-        """Adds what was measured at the last look to a view of the node."""
+    def complete(self, view: View, pods: PodsNow) -> View:
+        """Adds what was measured at the last look to a view of the node with these pods."""
         node = self._node.named(self._name)
         drained = frozenset() if node is None else drained_of(node)
-        return with_measured(view, self._use.measured, self._pods, drained)
+        return with_measured(view, self._use.measured, pods, drained)

@@ -7,7 +7,7 @@ driver's answer and the slot's would show as uncounted for a moment: only what t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,9 +15,8 @@ from typing import NamedTuple
 from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.containers.attribution import ByGpu, ContainerKey, Held, attribute
-from cotenant.kube.agent.grants import container_ids, grants_of
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
-from cotenant.kube.api.objects import Pod
 
 _NOTHING = Held({}, {}, {})
 
@@ -39,13 +38,22 @@ class ContainerUse:
 
     slots: NodeSlots
     measured: Measured = field(default=Measured(), init=False)
+    _looks: tuple[object, object] = field(default=(None, None), init=False)
+    """What the last two looks saw; the later first."""
     _last: Mapping[str, ByGpu] = field(default_factory=dict, init=False)
     _compared: Mapping[str, tuple[Held, NodeSlot]] = field(default_factory=dict, init=False)
 
-    def look(self, sight: Sight, pods: Sequence[Pod]) -> None:
-        slots, ids = {slot.key: slot for slot in self.slots.read()}, container_ids(pods)
+    def look(self, sight: Sight, pods: PodsNow) -> None:
+        """A third look at the same finds nothing that two have not found."""
+        present = self.slots.read()
+        held = [card.processes for card in sight.cards]
+        seen = (present, held, sight.processes, sight.busy, pods)
+        if self._looks == (seen, seen):
+            return
+        self._looks = (seen, self._looks[0])
+        slots, ids = {slot.key: slot for slot in present}, pods.ids
         owners = {key: slot.owner for key, slot in slots.items()}
-        found = attribute(sight, owners, grants_of(pods), ids)
+        found = attribute(sight, owners, pods.grants, ids)
         beyond = {key: self._beyond(held, slots[key]) for key, held in found.slots.items()}
         uncounted = {key: both for key in beyond if (both := _least(beyond[key], self._last.get(key, {})))}
         self._last = beyond

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cotenant.dialects.pod_grant import SlotGrant
@@ -13,10 +13,10 @@ from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.idle.open_slots import OpenSlots
 from cotenant.kube.agent.idle.verdict import SECOND, Activity
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.checking import is_containers
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 from cotenant.kube.api.objects import ContainerStatus, Pod
-from cotenant.kube.pods.demand import readable_grant
 
 _SEE_LAUNCHES = frozenset({"shim", "driver"})
 """The enforcers that have the shim in front, which records activity."""
@@ -39,7 +39,7 @@ class ActivityReader:
     _files: OpenSlots = field(default_factory=OpenSlots, init=False)
 
     def read(
-        self, pods: Iterable[Pod], sight: Sight, unlimited: Mapping[str, frozenset[int]]
+        self, pods: PodsNow, sight: Sight, unlimited: Mapping[str, frozenset[int]]
     ) -> dict[str, tuple[Activity, ...]]:
         """Returns the activities by pod UID, of pods that run and have a grant. One that is being deleted is
         left out: it ends anyway. So is one whose slot was not found for the first time: it may be replaced
@@ -52,33 +52,26 @@ class ActivityReader:
             self.took = time.thread_time() - began
 
     def _read(
-        self, pods: Iterable[Pod], sight: Sight, unlimited: Mapping[str, frozenset[int]]
+        self, pods: PodsNow, sight: Sight, unlimited: Mapping[str, frozenset[int]]
     ) -> dict[str, tuple[Activity, ...]]:
-        running = [
-            (pod, grant)
-            for pod in pods
-            if pod.status.phase == "Running"
-            and pod.metadata.deletion_timestamp is None
-            and (grant := readable_grant(pod)) is not None
-        ]
-        if not running:
+        if not pods.running:
             return {}
         by_owner = {
             (slot.owner.uid, slot.owner.container): slot for slot in self.slots.read() if is_containers(slot)
         }
         found: dict[str, tuple[Activity, ...]] = {}
         missing: set[tuple[str, str]] = set()
-        for pod, grant in running:
+        for pod, grant in pods.running:
             uid = pod.metadata.uid
-            gone = {
+            gone = [
                 (uid, slot.container)
                 for slot in grant.slots
                 if (uid, slot.container) not in by_owner and _has_started(pod, slot)
-            }
-            missing |= gone
-            if gone <= self._missing:
+            ]
+            missing.update(gone)
+            if self._missing.issuperset(gone):
                 found[uid] = tuple(
-                    self._activity(pod, slot, by_owner, sight, unlimited) for slot in grant.slots
+                    [self._activity(pod, slot, by_owner, sight, unlimited) for slot in grant.slots]
                 )
         self._missing = frozenset(missing)
         self._files.keep(by_owner.values())
@@ -102,14 +95,14 @@ class ActivityReader:
             found, made = self._files.read(slot)
         except SlotUnusable as error:
             return Activity(name, unseen=str(error)[:_LONGEST])
-        status = _status(pod, name)
         last = max(found.last, made or self.since)
-        if found.last_launch == 0 and status.state.running is not None and not status.ready:
+        if found.last_launch == 0 and _runs_unready(pod, name):
             return Activity(name, last, starting="is loading: it is not ready and has launched no kernel")
-        seen = round(sight.at * SECOND)
-        if seen > last and _is_busy(slot, sight) and _runs_kernel(slot, sight, _ids(pod, granted)):
-            slot_files.note_kernel(slot.folder, seen)  # so that the next agent knows it
-            return Activity(name, seen, used=True)
+        if _is_busy(slot, sight):
+            seen = round(sight.at * SECOND)
+            if seen > last and _runs_kernel(slot, sight, _ids(pod, granted)):
+                slot_files.note_kernel(slot.folder, seen)  # so that the next agent knows it
+                return Activity(name, seen, used=True)
         return Activity(name, last, used=found.last > 0, unseen=self._unseen(slot, unlimited))
 
     def _unseen(self, slot: NodeSlot, unlimited: Mapping[str, frozenset[int]]) -> str | None:
@@ -123,7 +116,10 @@ class ActivityReader:
 
 def _is_busy(slot: NodeSlot, sight: Sight) -> bool:
     """Whether the driver saw a kernel of anybody on a GPU of the slot: at rest, nothing more is asked."""
-    return any(sight.busy.get(card.uuid) for card in slot.limits.cards)
+    for card in slot.limits.cards:
+        if sight.busy.get(card.uuid):
+            return True
+    return False
 
 
 def _runs_kernel(slot: NodeSlot, sight: Sight, ids: Sequence[str]) -> bool:
@@ -143,10 +139,18 @@ def _ids(pod: Pod, granted: SlotGrant) -> list[str]:
     return [id for name in (granted.container, *granted.init) if (id := known.get((pod.metadata.uid, name)))]
 
 
+def _runs_unready(pod: Pod, container: str) -> bool:
+    status = _status(pod, container)
+    return not status.ready and status.state.running is not None
+
+
 def _has_started(pod: Pod, granted: SlotGrant) -> bool:
     return bool(_status(pod, granted.container).container_id)
 
 
 def _status(pod: Pod, container: str) -> ContainerStatus:
-    every = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    return next((each for each in every if each.name == container), ContainerStatus(container))
+    for statuses in (pod.status.container_statuses, pod.status.init_container_statuses):
+        for each in statuses:
+            if each.name == container:
+                return each
+    return ContainerStatus(container)

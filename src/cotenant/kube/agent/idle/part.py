@@ -14,6 +14,7 @@ from cotenant.kube.agent.idle.heartbeat import Heartbeat
 from cotenant.kube.agent.idle.reporting import IdleReporter
 from cotenant.kube.agent.idle.rhythm import Rhythm
 from cotenant.kube.agent.idle.verdict import SECOND
+from cotenant.kube.agent.node_pods import NodePods
 from cotenant.kube.agent.slots.confirming import Confirming
 from cotenant.kube.agent.slots.node_slots import NodeSlots
 from cotenant.kube.api.informers import Need
@@ -26,7 +27,7 @@ from cotenant.observe.metrics import Metric
 _LOOK = 2.0
 """Seconds between two looks at the slots, at most: work is reported that much later."""
 
-_SHARE = 0.002
+_SHARE = 0.001
 """Of a core, that reading the slots may take: with hundreds of them looks come less often."""
 
 _FRESH = 5.0
@@ -44,6 +45,7 @@ class IdlePods(Part):
         own = context.settings.agent
         self._node, self._pods = context.informers[NODES], context.informers[PODS]
         self._cards, self._confirming = context.use(Cards), context.use(Confirming)
+        self._node_pods = context.use(NodePods)
         self._activity = ActivityReader(context.use(NodeSlots), time.monotonic_ns())
         written = counter(Metric.AGENT_IDLE_WRITES, context.registry)
         self._reporter = IdleReporter(
@@ -75,7 +77,7 @@ class IdlePods(Part):
         sight = self._cards.sight
         if sight is None:
             return
-        pods, now = list(self._pods.store), time.monotonic_ns()
+        pods, now = self._node_pods.now(), time.monotonic_ns()
         activities = await asyncio.to_thread(self._activity.read, pods, sight, self._confirming.unrecorded)
         true = await self._reporter.report(activities, now)
         if true and activities and time.monotonic_ns() - now < _FRESH * SECOND:

@@ -42,6 +42,11 @@ class IdleReporter:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     random: Random = field(default_factory=Random, repr=False)
+    _shown: dict[str, tuple[str, tuple[Activity, ...]]] = field(default_factory=dict, init=False)
+    """Pods that are shown as idle or unknown, and rightly so: in this version, with these activities. That
+    stays so while both are the same, as idle pods only get idle for longer.
+    """
+    _booted: float = field(default=0.0, init=False)
     _began: dict[str, datetime] = field(default_factory=dict, init=False)
     """When a pod was first seen at work, while that is not written: a repeated write says the same."""
 
@@ -60,14 +65,23 @@ class IdleReporter:
         `activities` by pod UID, seen at `now`, in CLOCK_MONOTONIC nanoseconds.
         """
         self._forget_all_but(activities)
+        self._follow_clock(self.wall() - now / SECOND)
         wanted = [
             write
             for uid, each in activities.items()
-            if (pod := self.pods.get(uid)) is not None and (write := self.wanted(pod, each, now)) is not None
+            if (pod := self.pods.get(uid)) is not None
+            and self._shown.get(uid) != (pod.metadata.resource_version, each)
+            and (write := self.wanted(pod, each, now)) is not None
         ]
         due = [write for write in wanted if self._is_due(write)]
         done = await self._writer.write(sorted(due, key=lambda write: not write.urgent))
         return not any(write.urgent and write.uid not in done for write in wanted)
+
+    def _follow_clock(self, booted: float) -> None:
+        """Compares all times anew when the wall clock was set. `booted`: its time at 0 of the other clock."""
+        if abs(booted - self._booted) > 1.0:
+            self._shown.clear()
+            self._booted = booted
 
     def _is_due(self, write: ConditionWrite) -> bool:
         if self._writer.is_put_off(write.uid):
@@ -79,6 +93,7 @@ class IdleReporter:
         self.rhythm.keep(uids)
         self._writer.keep(uids)
         self._began = {uid: each for uid, each in self._began.items() if uid in uids}
+        self._shown = {uid: each for uid, each in self._shown.items() if uid in uids}
 
     def wanted(self, pod: Pod, activities: tuple[Activity, ...], now: int) -> ConditionWrite | None:
         """Returns the condition that the pod should have and does not; None if it is as it should be. It is
@@ -99,6 +114,7 @@ class IdleReporter:
         elif found is not None and found.status == want.status:
             apart = 0.0 if want.status == "Unknown" else abs(at.timestamp() - _seconds(found))
             if apart < _SAME:
+                self._shown[uid] = (pod.metadata.resource_version, activities)
                 return None
         message = f"{want.message} {timestamp(at)}" if want.status == "True" else want.message
         return ConditionWrite(

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SECOND = 10**9
 _MOST_NAMED = 4
 """Containers that a message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(NamedTuple):
     """What one container of a pod, with a share of a GPU, has done with it."""
 
     container: str

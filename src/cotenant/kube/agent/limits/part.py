@@ -14,14 +14,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from cotenant.core.errors import CotenantError
-from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware.enforcers.choosing import Choice
 from cotenant.hardware.enforcers.driver import ENFORCE, Driver
 from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.part import Cards
 from cotenant.kube.agent.cards.survey import Sight, in_thread
 from cotenant.kube.agent.context import NodeContext, own_pods
-from cotenant.kube.agent.grants import container_ids
 from cotenant.kube.agent.limits.attention import is_due, is_uncounted
 from cotenant.kube.agent.limits.commands import commands_of
 from cotenant.kube.agent.limits.enforcement import Enforcement
@@ -29,6 +27,7 @@ from cotenant.kube.agent.limits.enforcers import NodeEnforcers
 from cotenant.kube.agent.limits.overuse import Overuse, OveruseClock, overuses
 from cotenant.kube.agent.limits.reporting import LimitReporter
 from cotenant.kube.agent.limits.verdict import ContainerLimit, Verdict, verdict
+from cotenant.kube.agent.node_pods import NodePods, PodsNow
 from cotenant.kube.agent.slots.checking import is_containers
 from cotenant.kube.agent.slots.confirming import Confirming, Finding, members_of
 from cotenant.kube.agent.slots.node_slots import NodeSlots
@@ -67,12 +66,15 @@ class Limits(Part):
     def __init__(self, context: NodeContext) -> None:
         own = context.settings.agent
         self._pods, self._cards = context.informers[PODS], context.use(Cards)
+        self._node_pods = context.use(NodePods)
         self._looked = self._cards.looks()
         self._slots, self._confirming = context.use(NodeSlots), context.use(Confirming)
         self._enforcers, self._enforcement = context.use(NodeEnforcers), context.use(Enforcement)
         self._enforcement.undecided = True
         self._overuse = OveruseClock(own.watch_grace)
         self._lasting: Mapping[str, tuple[Overuse, ...]] = {}
+        self._is_reported = False
+        """Whether a look that finds the same has nothing to report."""
         self._timeout = own.survey_timeout
         self._memory = context.cards.nvml()
         self._recorder = EventRecorder(context.client)
@@ -150,31 +152,34 @@ class Limits(Part):
 
     async def look(self) -> None:
         """Confirms every slot by the last survey, and reports what differs."""
-        sight, grants = self._cards.sight, self._cards.grants()
-        if sight is None or grants is None:
+        sight, pods, before = self._cards.sight, self._node_pods.now(), self._confirming.findings
+        if sight is None or self._cards.grants() is None:
             return
-        ids = container_ids(self._pods.store)
-        await self._ask(lambda: self._confirm(sight, grants, ids))
+        await self._ask(lambda: self._confirm(sight, pods))
+        if self._is_reported and self._confirming.findings is before:
+            return
         found = await asyncio.to_thread(self._overuses)
         self._enforcement.over = {key: over for key, over in found.items() if over}
         self._lasting = self._overuse.look(found, time.monotonic(), self._reported_over())
-        await self.report(sight)
+        reported = await self.report(sight)
+        told = all(each.bytes is not None for of_gpu in sight.processes.values() for each in of_gpu)
+        self._is_reported = reported and told and not self._enforcement.over and not self._lasting
 
-    def _confirm(
-        self, sight: Sight, grants: Mapping[str, PodGrant], ids: Mapping[tuple[str, str], str]
-    ) -> None:
+    def _confirm(self, sight: Sight, pods: PodsNow) -> None:
         if isinstance(self._slots.enforcer, Driver):
             self._enforcers.cgroups.ids = {
                 slot.folder: frozenset(
-                    id for name in members_of(slot, grants) if (id := ids.get((slot.owner.uid, name)))
+                    id
+                    for name in members_of(slot, pods.grants)
+                    if (id := pods.ids.get((slot.owner.uid, name)))
                 )
                 for slot in self._slots.read()
             }
             self._enforcers.cgroups.forget_gone()
-        self._confirming.look(sight, grants, ids)
+        self._confirming.look(sight, pods)
 
-    async def report(self, sight: Sight) -> None:
-        """Writes the condition of pods where it is another now."""
+    async def report(self, sight: Sight) -> bool:
+        """Writes the condition of pods where it is another now; returns whether it was nowhere."""
         gpus = {card.gpu.uuid: f"GPU {card.gpu.index}" for card in sight.cards}
         by_pod: dict[str, list[ContainerLimit]] = {}
         for key, finding in sorted(self._confirming.findings.items()):
@@ -189,7 +194,7 @@ class Limits(Part):
         }
         commands = await asyncio.to_thread(commands_of, pids) if pids else {}
         judged = ((uid, verdict(containers, commands)) for uid, containers in by_pod.items())
-        await self._reporter.report(
+        return await self._reporter.report(
             {uid: found for uid, found in judged if found is not None and self._is_there(uid)}
         )
 
@@ -269,7 +274,7 @@ class Limits(Part):
         while True:
             await asyncio.sleep(_ATTENTION)
             sight = self._cards.sight
-            if sight is None or not self._slots.keys():
+            if sight is None or not self._slots.has_any():
                 continue
             undecided = self._overuse.waits or self._confirming.waits
             age = time.monotonic() - sight.at
@@ -277,7 +282,7 @@ class Limits(Part):
                 self._cards.survey.again()
                 continue
             with suppress(CotenantError):  # the survey reports what is wrong with the driver
-                used = await self._ask(self._memory.memory_in_use)
+                used = await self._ask(partial(self._memory.memory_in_use, _uuids(sight)))
                 if used and await self._is_uncounted(used, sight):
                     self._cards.survey.again()
 
@@ -328,3 +333,7 @@ class Limits(Part):
     def _on_pod(self, change: Change[Pod]) -> None:
         if change.kind == "deleted":
             self._recorder.forget(change.object.metadata.uid)
+
+
+def _uuids(sight: Sight) -> list[str]:
+    return [card.gpu.uuid for card in sight.cards]

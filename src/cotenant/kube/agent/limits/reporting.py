@@ -54,19 +54,21 @@ class LimitReporter:
     def trouble(self) -> KubeError | None:
         return self._writer.trouble
 
-    async def report(self, verdicts: Mapping[str, Verdict]) -> None:
-        """Writes what differs. `verdicts` by pod UID."""
+    async def report(self, verdicts: Mapping[str, Verdict]) -> bool:
+        """Writes what differs; returns whether nothing did. `verdicts` by pod UID."""
         self._writer.keep(verdicts)
         self._told = {uid: each for uid, each in self._told.items() if uid in verdicts}
-        due = []
+        due, same = [], True
         for uid, verdict in verdicts.items():
             pod = self.pods.get(uid)
             write = self.wanted(pod, verdict) if pod is not None else None
             if write is not None:
+                same = False
                 self._tell(write.pod, verdict)
                 if self._is_due(write):
                     due.append(write)
         await self._writer.write(due)
+        return same
 
     def wanted(self, pod: Pod, verdict: Verdict) -> ConditionWrite | None:
         """Returns the condition that the pod should have and does not; None if it is as it should be. It is

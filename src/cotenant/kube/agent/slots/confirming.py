@@ -16,6 +16,7 @@ from typing import NamedTuple
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.hardware.enforcers.enforcer import Confirmation
 from cotenant.kube.agent.cards.survey import PodProcess, Sight
+from cotenant.kube.agent.node_pods import PodsNow
 from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 
 _IN_PROCESSES = "shim"
@@ -81,23 +82,29 @@ class Confirming:
     findings: Mapping[str, Finding] = field(default_factory=dict)
     """By slot."""
     clock: Callable[[], float] = time.monotonic
+    _seen: object = None
+    _seen_at: float = float("-inf")
     _last: Mapping[str, frozenset[int]] = field(default_factory=dict)
     _last_unrecorded: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
-    def look(
-        self, sight: Sight, grants: Mapping[str, PodGrant], ids: Mapping[tuple[str, str], str]
-    ) -> list[tuple[NodeSlot, Confirmation]]:
-        """Compares the slots with what the driver reports; returns those whose limit does not hold."""
+    def look(self, sight: Sight, pods: PodsNow) -> list[tuple[NodeSlot, Confirmation]]:
+        """Compares the slots with what the driver reports; returns those whose limit does not hold. Where
+        neither slots nor processes nor pods have changed, all findings stay, as the same object.
+        """
+        slots, at = self.slots.read(), self.clock()
+        seen = (slots, sight.processes, pods, self.slots.enforcer)
+        if seen == self._seen and at - self._seen_at < _BELIEVED and self._is_calm():
+            return []
+        self._seen, self._seen_at = seen, at
         now: dict[str, frozenset[int]] = {}
         unrecorded: dict[str, frozenset[int]] = {}
         findings: dict[str, Finding] = {}
         failing = []
-        of_pods, ids_of_pods = _processes_of_pods(sight), _ids_of_pods(ids)
-        at = self.clock()
-        for slot in self.slots.read():
+        of_pods, ids_of_pods = _processes_of_pods(sight), _ids_of_pods(pods.ids)
+        for slot in slots:
             uid = slot.owner.uid
             own = sight._replace(processes=of_pods.get(uid, {}))
-            by_gpu = processes_by_gpu(slot, own, grants, ids_of_pods.get(uid, {}))
+            by_gpu = processes_by_gpu(slot, own, pods.grants, ids_of_pods.get(uid, {}))
             seen = {each.pid: each for of_gpu in by_gpu.values() for each in of_gpu}
             before = self._before(slot)
             if self._holds_still(slot, by_gpu, at):
@@ -122,6 +129,11 @@ class Confirming:
         self.unrecorded = _twice(unrecorded, self._last_unrecorded)
         self._last, self._last_unrecorded, self.findings = now, unrecorded, findings
         return failing
+
+    def _is_calm(self) -> bool:
+        """Whether the last look left nothing to confirm. The driver's limits are read back at each look."""
+        unheld = any(self._last.values()) or any(self._last_unrecorded.values())
+        return self.slots.enforcer.name != _ON_CGROUPS and not unheld
 
     def _holds_still(self, slot: NodeSlot, by_gpu: Mapping[str, Sequence[PodProcess]], now: float) -> bool:
         """Whether the shim held the slot's processes at a look not long ago, and they are the same and hold

@@ -89,6 +89,13 @@ class Oversized(NamedTuple):
 _Mark = tuple[int, int, int]
 
 
+class _Known(NamedTuple):
+    slot: NodeSlot
+    limits: str
+    """The path of its `limits`."""
+    mark: _Mark
+
+
 def _mark(path: str) -> _Mark:
     """Returns what differs as soon as the file is another one, or was written to."""
     found = os.stat(path)
@@ -100,7 +107,7 @@ class NodeSlots:
         self.root = root
         self.enforcer = enforcer
         self._slots = root / "slots"
-        self._known: dict[str, tuple[_Mark, NodeSlot]] = {}
+        self._known: dict[str, _Known] = {}
 
     def folder(self, key: str) -> Path:
         """What is mounted into the container: the same path for every owner that ever gets this key."""
@@ -110,6 +117,14 @@ class NodeSlots:
                 "at most 128 of them"
             )
         return self._slots / key / _FOLDER
+
+    def has_any(self) -> bool:
+        """Whether there may be a slot: one look at the folder."""
+        try:
+            with os.scandir(self._slots) as found:
+                return next(found, None) is not None
+        except FileNotFoundError:
+            return False
 
     def keys(self) -> list[str]:
         """Lists the keys of all slots on disk, with limits or without."""
@@ -128,18 +143,23 @@ class NodeSlots:
         file as before is not read again: hundreds of slots are looked at every two seconds.
         """
         known = self._known.get(key)
-        folder = self.folder(key) if known is None else known[1].folder
+        path = known.limits if known is not None else f"{self.folder(key)}/limits"
         try:
-            mark = _mark(f"{folder}/limits")
+            mark = _mark(path)
         except OSError:
             self._known.pop(key, None)
             return None
-        if known is not None and known[0] == mark:
-            return known[1]
-        slot = self._find(key, folder)
+        if known is not None and known.mark == mark:
+            return known.slot
+        slot = self._find(key, self.folder(key))
         if slot is not None:
-            self._known[key] = mark, slot
+            self._known[key] = _Known(slot, path, mark)
         return slot
+
+    def _folder(self, key: str) -> Path:
+        """Returns the folder, without checking a key that is known."""
+        known = self._known.get(key)
+        return self.folder(key) if known is None else known.slot.folder
 
     def _find(self, key: str, folder: Path) -> NodeSlot | None:
         try:
@@ -195,7 +215,7 @@ class NodeSlots:
         """Cuts every `usage` that its container made larger than it is, and returns those: all slots share
         one tmpfs, and a full one would keep other containers from starting.
         """
-        found = ((key, slots.cut(self.folder(key))) for key in self.keys())
+        found = ((key, slots.cut(self._folder(key))) for key in self.keys())
         cut = [Oversized(key, self.find(key), size) for key, size in found if size]
         for each in cut:
             log.warning(
