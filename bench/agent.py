@@ -46,6 +46,7 @@ from cotenant.kube.agent.slots.owner import SlotOwner  # noqa: E402
 from cotenant.kube.api.auth import kubeconfig  # noqa: E402
 from cotenant.kube.api.client import Client  # noqa: E402
 from cotenant.kube.api.resources import NAMESPACES, NODES, PODS  # noqa: E402
+from cotenant.kube.settings import Settings  # noqa: E402
 
 NODE, NAMESPACE, CONTAINER = "n1", "bench", "main"
 GRANTED, HELD = 3 << 29, 1 << 30
@@ -99,7 +100,8 @@ def pod(name: str) -> dict[str, Any]:
 
 async def start_pods(client: Client, gpus: Sequence[str], each: int) -> list[Tenant]:
     """Creates a pod for each container, with its grant, running."""
-    await client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    for namespace in (NAMESPACE, Settings().namespace):
+        await client.create(NAMESPACES, {"metadata": {"name": namespace}})
     await client.create(NODES, {"metadata": {"name": NODE}})
     at_once = asyncio.Semaphore(16)
 
@@ -243,7 +245,7 @@ class Agent:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss(self) -> float:
-        """MiB, the most so far and now."""
+        """MiB now."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 

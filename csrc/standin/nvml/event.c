@@ -6,7 +6,7 @@
 #include <time.h>
 
 #define XID_CRITICAL 0x8ull
-#define POLL_NS 25000000
+#define POLL_NS 100000000 /* whoever writes the file cannot wake a waiter */
 
 struct event_set {
     struct {

@@ -131,8 +131,11 @@ static int processes(nvmlDevice_t device, struct nvml_process **out, int **entri
     *out = malloc(STANDIN_PROCESSES * sizeof **out);
     *entries = malloc(STANDIN_PROCESSES * sizeof **entries);
     int count = 0, found = all && *out && *entries ? seats(device, all, &used) : 0;
+    struct stat here;
+    uint64_t own = stat("/proc/self/ns/pid", &here) ? 0 : (uint64_t)here.st_ino;
     for (int i = 0; i < found; i++) {
-        unsigned pid = nvml_pid(&state->process[all[i].holder.entry]);
+        const struct standin_process *process = &state->process[all[i].holder.entry];
+        unsigned pid = own == process->namespace ? (unsigned)process->pid : nvml_pid(process);
         const struct standin_card *card = &state->card[all[i].card];
         if (!pid)
             continue;

@@ -6,6 +6,7 @@ All values are read when Prometheus scrapes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from cotenant.observe.metrics import Metric
@@ -43,7 +44,7 @@ class Figures(NamedTuple):
 def expose(figures: Figures) -> bytes:
     """Writes them in Prometheus' text format."""
     gpus = () if figures.survey_age is None else of_gpus(figures.view)
-    return text_of_families((*gpus, *of_containers(figures.view, figures.unix), *_of_agent(figures)))
+    return text_of_families(chain(gpus, of_containers(figures.view, figures.unix), _of_agent(figures)))
 
 
 def _of_agent(figures: Figures) -> Iterator[Family]:

@@ -62,9 +62,8 @@ class PublishedNode(Part):
     def _on_pod(self, change: Change[Pod]) -> None:
         """Most changes of a pod are of its status, and only its end changes what is published."""
         pod, before = change.object, change.before
-        if change.kind != "modified" or before is None:
-            self._publisher.again()
-        elif pod.spec != before.spec or has_ended(pod) != has_ended(before):
+        same = before is not None and (before.spec, has_ended(before)) == (pod.spec, has_ended(pod))
+        if change.kind != "modified" or not same:
             self._publisher.again()
 
     async def _compare_after_looks(self) -> None:

@@ -38,8 +38,8 @@ class ContainerUse:
 
     slots: NodeSlots
     measured: Measured = field(default=Measured(), init=False)
-    _looks: tuple[object, object] = field(default=(None, None), init=False)
-    """What the last two looks saw; the later first."""
+    _given: tuple[object, object] = field(default=(None, None), init=False)
+    """What the last two looks were given; the later first."""
     _last: Mapping[str, ByGpu] = field(default_factory=dict, init=False)
     _compared: Mapping[str, tuple[Held, NodeSlot]] = field(default_factory=dict, init=False)
 
@@ -47,10 +47,10 @@ class ContainerUse:
         """A third look at the same finds nothing that two have not found."""
         present = self.slots.read()
         held = [card.processes for card in sight.cards]
-        seen = (present, held, sight.processes, sight.busy, pods)
-        if self._looks == (seen, seen):
+        given = (present, held, sight.processes, sight.busy, pods)
+        if self._given == (given, given):
             return
-        self._looks = (seen, self._looks[0])
+        self._given = (given, self._given[0])
         slots, ids = {slot.key: slot for slot in present}, pods.ids
         owners = {key: slot.owner for key, slot in slots.items()}
         found = attribute(sight, owners, pods.grants, ids)

@@ -116,10 +116,7 @@ class ActivityReader:
 
 def _is_busy(slot: NodeSlot, sight: Sight) -> bool:
     """Whether the driver saw a kernel of anybody on a GPU of the slot: at rest, nothing more is asked."""
-    for card in slot.limits.cards:
-        if sight.busy.get(card.uuid):
-            return True
-    return False
+    return any(sight.busy.get(card.uuid) for card in slot.limits.cards)
 
 
 def _runs_kernel(slot: NodeSlot, sight: Sight, ids: Sequence[str]) -> bool:

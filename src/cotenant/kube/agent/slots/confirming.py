@@ -82,8 +82,9 @@ class Confirming:
     findings: Mapping[str, Finding] = field(default_factory=dict)
     """By slot."""
     clock: Callable[[], float] = time.monotonic
-    _seen: object = None
-    _seen_at: float = float("-inf")
+    _given: object = None
+    """What the last look that compared anything was given, and when."""
+    _looked_at: float = float("-inf")
     _last: Mapping[str, frozenset[int]] = field(default_factory=dict)
     _last_unrecorded: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
@@ -92,10 +93,10 @@ class Confirming:
         neither slots nor processes nor pods have changed, all findings stay, as the same object.
         """
         slots, at = self.slots.read(), self.clock()
-        seen = (slots, sight.processes, pods, self.slots.enforcer)
-        if seen == self._seen and at - self._seen_at < _BELIEVED and self._is_calm():
+        given = (slots, sight.processes, pods, self.slots.enforcer)
+        if given == self._given and at - self._looked_at < _BELIEVED and self._is_calm():
             return []
-        self._seen, self._seen_at = seen, at
+        self._given, self._looked_at = given, at
         now: dict[str, frozenset[int]] = {}
         unrecorded: dict[str, frozenset[int]] = {}
         findings: dict[str, Finding] = {}
