@@ -99,6 +99,71 @@ def test_processes_are_told_with_their_memory(cards):
     assert [c["used"] for c in read()["cards"]] == [0, 0]
 
 
+def test_more_processes_than_there_was_room_for_are_all_told(cards):
+    cards("1xT4")
+    script = (
+        "import ctypes, sys\n"
+        "cuda = ctypes.CDLL('libcuda.so.1'); made = ctypes.c_void_p()\n"
+        "assert cuda.cuInit(0) == 0\n"
+        "assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(made), 0) == 0\n"
+        "print('ready', flush=True); sys.stdin.read()"
+    )
+    environ = standin.environment(cards.path, os.environ)
+    users = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    assert [user.stdout.readline() for user in users] == ["ready\n"] * 3
+    few = "from cotenant.hardware import nvml as module\nmodule._FEW = 1\n"
+    line = [sys.executable, "-c", few + READ, str(libraries.standin_nvml()), str(cards.path)]
+    (told,) = json.loads(subprocess.check_output(line, text=True))["cards"]
+    for user in users:
+        user.communicate()
+    assert {pid for pid, _ in told["processes"]} == {user.pid for user in users}
+
+
+IN_USE = """
+import json, sys
+from pathlib import Path
+from cotenant.core.errors import CotenantError
+from cotenant.hardware.nvml import Nvml
+nvml = Nvml(Path(sys.argv[1]), {"COTENANT_STANDIN": sys.argv[2]})
+for line in sys.stdin:
+    try:
+        print(json.dumps(nvml.memory_in_use(line.split())), flush=True)
+    except CotenantError as error:
+        print(json.dumps(type(error).__name__), flush=True)
+"""
+
+
+def test_memory_in_use_is_read_of_cards_that_answer_and_again_once_one_is_back(cards):
+    stand_in, _ = cards("2x16GiB")
+    first, second = (card.uuid for card in stand_in.cards())
+    line = [sys.executable, "-c", IN_USE, str(libraries.standin_nvml()), str(cards.path)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reader:
+
+        def in_use():
+            reader.stdin.write(f"{first} {second}\n")
+            reader.stdin.flush()
+            return json.loads(reader.stdout.readline())
+
+        assert in_use() == {first: 0, second: 0}
+        stand_in.fail(first)
+        assert in_use() == {second: 0}
+        stand_in.fail(second)
+        assert in_use() == "NoDriver"
+        for uuid in (first, second):
+            stand_in.recover(uuid)
+        assert in_use() == {first: 0, second: 0}
+        reader.stdin.close()
+
+
 def test_a_card_that_is_lost_does_not_hide_the_others(cards):
     stand_in, read = cards("3x16GiB")
     stand_in.fail(stand_in.cards()[0].uuid)

@@ -122,21 +122,23 @@ class Nvml:
         not answer, and those that share the host's memory.
         """
         self.start()
-        found = {}
+        found: dict[str, int] = {}
+        answers, trouble = 0, ""
         for uuid in uuids:
             try:
-                handle = self._handles.get(uuid)
-                if handle is None:
-                    handle = self._handles[uuid] = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
-                _, used, shared = _memory(handle, ())
-            except pynvml.NVMLError_Uninitialized as error:
-                self.close()
-                raise NoDriver(f"the GPUs cannot be read: NVML says {str(error)!r}") from None
-            except pynvml.NVMLError:  # it is lost, or is another instance now
+                if uuid not in self._handles:
+                    self._handles[uuid] = pynvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+                _, used, shared = _memory(self._handles[uuid], ())
+            except pynvml.NVMLError as error:  # the GPU is lost, or the instance is gone
                 self._handles.pop(uuid, None)
+                trouble = str(error)
                 continue
+            answers += 1
             if not shared:
                 found[uuid] = used
+        if trouble and not answers:
+            self.close()  # the driver may have been replaced: the next call loads it again
+            raise NoDriver(f"the GPUs cannot be read: NVML says {trouble!r}")
         return found
 
     def faults(self, timeout: float) -> Iterator[Fault]:
