@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from cotenant.kube.api.auth.tls import load_pair
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 
 
 def client(trusted: bytes, own: KeyPair | None = None) -> ssl.SSLContext:

@@ -17,7 +17,7 @@ from cotenant.kube.api.auth.proxy import proxy_from_url
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.connection import ConnectionSettings
 from cotenant.kube.certificates import certificates
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.certificates.live_context import server_context
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -11,7 +11,8 @@ from kube.handshakes import client, shake
 
 from cotenant.kube.agent.certificate import ServingCertificate
 from cotenant.kube.agent.context import NodeContext
-from cotenant.kube.certificates.certificates import KeyPair, issue_serving, new_authority
+from cotenant.kube.certificates.certificates import issue_serving, new_authority
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.settings import Settings
 
 NOW = datetime.now(UTC)

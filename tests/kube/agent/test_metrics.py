@@ -145,7 +145,7 @@ async def fetched(url: str, tls: ssl.SSLContext | bool = True) -> tuple[int, str
 
 @pytest.mark.asyncio
 async def test_a_loopback_address_is_served_plainly():
-    async with serving("127.0.0.1", unused_ports(1)[0], "n1", ROUTES, TLS) as url:
+    async with serving("127.0.0.1", unused_ports(1)[0], "n1", ROUTES, lambda: TLS) as url:
         assert url.startswith("http://")
         assert await fetched(f"{url}/metrics") == (200, "cotenant_agent_registered 1.0\n")
         assert (await fetched(f"{url}/"))[0] == 404
@@ -154,7 +154,7 @@ async def test_a_loopback_address_is_served_plainly():
 @pytest.mark.asyncio
 async def test_other_addresses_are_served_by_tls():
     port = unused_ports(1)[0]
-    async with serving("", port, "n1", ROUTES, TLS) as url:
+    async with serving("", port, "n1", ROUTES, lambda: TLS) as url:
         assert url == f"https://n1:{port}"
         trusting = ssl.create_default_context()
         trusting.check_hostname = False
@@ -168,7 +168,7 @@ async def test_other_addresses_are_served_by_tls():
 @pytest.mark.asyncio
 async def test_a_port_that_is_taken_is_told_by_the_setting():
     port = unused_ports(1)[0]
-    async with serving("127.0.0.1", port, "n1", ROUTES, TLS):
+    async with serving("127.0.0.1", port, "n1", ROUTES, lambda: TLS):
         with pytest.raises(CotenantError, match=r"agent.address, agent.port: cannot listen on 127.0.0.1"):
-            async with serving("127.0.0.1", port, "n1", ROUTES, TLS):
+            async with serving("127.0.0.1", port, "n1", ROUTES, lambda: TLS):
                 await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from kube.handshakes import client, shake
 
 from cotenant.kube.api.auth.tls import NotAKeyPair
 from cotenant.kube.certificates import certificates, renewal
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.certificates.live_context import LiveContext, server_context
 from cotenant.kube.certificates.renewal import (
     CertificatePolicy,

@@ -28,9 +28,9 @@ from cotenant.kube.api.resources import (
     SECRETS,
 )
 from cotenant.kube.certificates import certificates, renewal
-from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP
 from cotenant.kube.certificates.keeper import SECRET, CertificateKeeper, KeeperTimes
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.certificates.live_context import server_context
 from cotenant.kube.certificates.renewal import from_data, is_signed
 from cotenant.kube.settings import Settings

@@ -145,7 +145,7 @@ class Agent:
         ]
         own = self._own
         try:
-            tls = self.context.use(ServingCertificate).server_context()
+            tls = self.context.use(ServingCertificate).server_context
             async with serving(own.address, own.port, own.node, routes, tls) as url:
                 log.info(
                     "agent serves", version=self.context.version, node=own.node, metrics=f"{url}/metrics"

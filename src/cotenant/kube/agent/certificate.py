@@ -15,9 +15,8 @@ from cotenant.kube.agent.context import NodeContext
 from cotenant.kube.api.auth.credential_file import READ_AGAIN, CredentialFile
 from cotenant.kube.api.auth.tls import NotAKeyPair
 from cotenant.kube.api.errors import NoCredential
-from cotenant.kube.certificates import certificates
-from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.distribution import AGENT_CERTIFICATE, AGENT_KEY
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.certificates.live_context import LiveContext
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.part import Part
@@ -47,6 +46,8 @@ class ServingCertificate(Part):
 
     def server_context(self) -> ssl.SSLContext:
         """Returns the listener's context: always the same object, which serves the newest certificate."""
+        if self._served is None:
+            self._live.serve(_self_signed(self._node))
         return self._live.context(client_certificates=False)
 
     async def run(self) -> None:
@@ -69,8 +70,7 @@ class ServingCertificate(Part):
             self._keep(str(error))
             return
         self._served, self._problem = pair, ""
-        found = certificates.read(pair.certificate)
-        log.info("serving certificate", not_after=certificates.validity(found).not_after if found else "?")
+        log.info("serving certificate", file=self._certificate.path)
 
     def _keep(self, problem: str) -> None:
         if problem != self._problem:
@@ -80,7 +80,10 @@ class ServingCertificate(Part):
                 else "new certificate not loaded: the last one is served",
                 problem=problem,
             )
-        if self._served is None and not self._problem:
-            now = datetime.now(UTC)
-            self._live.serve(certificates.issue_self_signed("cotenant-agent", [self._node], now, _LIFETIME))
         self._problem = problem
+
+
+def _self_signed(node: str) -> KeyPair:
+    from cotenant.kube.certificates import certificates  # few agents need it: see key_pair.py
+
+    return certificates.issue_self_signed("cotenant-agent", [node], datetime.now(UTC), _LIFETIME)

@@ -6,7 +6,7 @@ Nothing that is served is secret, and nothing can be changed through it.
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
@@ -21,7 +21,7 @@ async def serving(
     port: int,
     name: str,
     routes: Iterable[web.RouteDef],
-    tls: ssl.SSLContext,
+    tls: Callable[[], ssl.SSLContext],
 ) -> AsyncIterator[str]:
     """Serves these routes until the block ends; yields the URL."""
     app = web.Application()
@@ -29,7 +29,7 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        context = None if is_loopback(address) else tls
+        context = None if is_loopback(address) else tls()
         try:
             await web.TCPSite(runner, address or None, port, ssl_context=context).start()
         except OSError as error:

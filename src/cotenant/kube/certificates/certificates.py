@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -23,16 +23,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from cotenant.kube.certificates.key_pair import KeyPair
+
 BACKDATED = timedelta(hours=1)
 """A certificate is valid from this long before it is issued: clocks differ, and some jump."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyPair:
-    """A certificate with its private key, both in PEM. The key is never shown."""
-
-    certificate: bytes
-    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from cotenant.kube.api.errors import AlreadyExists, Conflict, NotFound
 from cotenant.kube.api.objects import HasMeta
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import CONFIG_MAPS, SECRETS, Resource
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.logs import get_logger
 
 log = get_logger(__name__)

@@ -28,7 +28,7 @@ from cotenant.kube.api.patches import Guard, pointer
 from cotenant.kube.api.resources import MUTATING_WEBHOOK_CONFIGURATIONS, SECRETS
 from cotenant.kube.api.watcher import Watcher
 from cotenant.kube.certificates import certificates, distribution, renewal
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.certificates.live_context import LiveContext
 from cotenant.kube.certificates.renewal import CertificatePolicy, CertificateSet
 from cotenant.kube.logs import get_logger

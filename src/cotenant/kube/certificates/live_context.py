@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable
 
 from cotenant.kube.api.auth.tls import load_pair
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 
 _Callback = Callable[[ssl.SSLObject, str | None, ssl.SSLContext], int | None]
 

@@ -22,7 +22,7 @@ from typing import Literal
 from cryptography import x509
 
 from cotenant.kube.certificates import certificates
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 
 SCHEDULER = "system:cotenant-scheduler"
 """The user name with which kube-scheduler authenticates to the extender."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from cotenant.core.finding import ERROR, WARNING, Finding, Kind
 from cotenant.kube.certificates import certificates
-from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.keeper import SECRET
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.certificates.renewal import CertificateSet, from_data, is_signed
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import server_log

@@ -8,9 +8,9 @@ from typing import Any
 
 from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.informers import Need
-from cotenant.kube.certificates.certificates import KeyPair
 from cotenant.kube.certificates.distribution import publish_bundle
 from cotenant.kube.certificates.keeper import CertificateKeeper
+from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.logs import get_logger
 from cotenant.kube.parts.part import Context, Part
 from cotenant.kube.scaler.keda.figures import Figures

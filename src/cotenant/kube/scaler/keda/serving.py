@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from cotenant.core.errors import CotenantError
-from cotenant.kube.certificates.certificates import KeyPair
+from cotenant.kube.certificates.key_pair import KeyPair
 
 LARGEST_MESSAGE = 64 * 1024
 """Bytes. A ScaledObjectRef is some hundred: two names and the metadata of one trigger."""
