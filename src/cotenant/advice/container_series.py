@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from cotenant.advice.gathered import OVERLAP, Gathered
+from cotenant.advice.gathered import Gathered, from_prometheus
 from cotenant.advice.pod_names import PodWorkload, workload_of
 from cotenant.advice.prometheus_reading import (
     MOST_BYTES,
@@ -21,7 +21,7 @@ from cotenant.advice.prometheus_reading import (
     is_exported,
     place_of,
 )
-from cotenant.core.rightsizing.groups import Group, Owner, newest_versions, pooled
+from cotenant.core.rightsizing.groups import Group, Owner, pooled
 from cotenant.core.rightsizing.history import Track
 from cotenant.observe.prometheus import Labels, Transport, instant
 
@@ -70,22 +70,13 @@ async def read_containers(transport: Transport, asked: Asked, pods: Pods | None 
         )
         by_owner.setdefault(owner_of(place, known), []).append(own)
     described = [_described(each, limits, denied) for each in pooled(by_owner)]
-    running, past = newest_versions(described, OVERLAP)
     notes = (
         [] if metric == PEAK else [f"there is no {PEAK}: what was in use between two scrapes is not known"]
     )
     if left_out:
         notes.append(f"{left_out} samples have times far from all others and are left out")
-    return Gathered(
-        tuple(running),
-        collector.step,
-        transport.name,
-        starts_are_seen=True,
-        samples=sum(len(each.buckets) for each in tracks.values()),
-        past=tuple(past),
-        began=began,
-        notes=tuple(notes),
-    )
+    found = from_prometheus(transport.name, collector.step, described, tracks.values())
+    return replace(found, began=began, notes=tuple(notes))
 
 
 def owner_of(place: Place, known: Pods) -> Owner:

@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from cotenant.advice.container_series import Pods, owner_of
-from cotenant.advice.gathered import OVERLAP, Gathered
+from cotenant.advice.gathered import Gathered, from_prometheus
 from cotenant.advice.prometheus_reading import Asked, Place, collect, count, is_exported, place_of
 from cotenant.core.errors import CotenantError
-from cotenant.core.rightsizing.groups import Group, Owner, newest_versions, pooled
+from cotenant.core.rightsizing.groups import Group, Owner, pooled
 from cotenant.core.rightsizing.history import Track
 from cotenant.observe.prometheus import Labels, Line, Transport, instant
 
@@ -125,20 +125,9 @@ async def read_dcgm(transport: Transport, asked: Asked, pods: Pods | None = None
         else replace(each, now=_size(each, cards))
         for each in pooled(by_owner)
     ]
-    running, past = newest_versions(described, OVERLAP)
     notes = _notes({(where.namespace, where.pod) for where in tracks} & sharing.found.keys(), unknown)
-    return Gathered(
-        tuple(running),
-        collector.step,
-        transport.name,
-        starts_are_seen=True,
-        samples=sum(len(each.buckets) for each in tracks.values()),
-        past=tuple(past),
-        began=began,
-        notes=tuple(notes),
-        cards=cards,
-        whole=True,
-    )
+    read = from_prometheus(transport.name, collector.step, described, tracks.values())
+    return replace(read, began=began, notes=tuple(notes), cards=cards, whole=True)
 
 
 def own_part(track: Track, gpu: Track | None, step: float) -> Track | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from cotenant.core.rightsizing.groups import Group
+from cotenant.core.rightsizing.groups import Group, newest_versions
+from cotenant.core.rightsizing.history import Track
 
 OVERLAP = 12
 """Buckets: a version whose containers ran until an hour before the end counts as running."""
@@ -55,6 +56,15 @@ class Gathered:
     """
     live: bool = True
     """Whether the last instances of the data run at its end, so that what they ask for can be added up."""
+
+
+def from_prometheus(
+    source: str, step: float, described: Sequence[Group], tracks: Iterable[Track]
+) -> Gathered:
+    """Advice is for the newest versions; the others are learned from. Such series show cold starts."""
+    running, past = newest_versions(described, OVERLAP)
+    samples = sum(len(each.buckets) for each in tracks)
+    return Gathered(tuple(running), step, source, starts_are_seen=True, samples=samples, past=tuple(past))
 
 
 class Rejections:
