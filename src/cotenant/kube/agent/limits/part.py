@@ -282,12 +282,12 @@ class Limits(Part):
                 self._cards.survey.again()
                 continue
             with suppress(CotenantError):  # the survey reports what is wrong with the driver
-                used = await self._ask(partial(self._memory.memory_in_use, _uuids(sight)))
-                if used and await self._is_uncounted(used, sight):
+                if await self._ask(partial(self._is_uncounted, sight)):
                     self._cards.survey.again()
 
-    async def _is_uncounted(self, used: Mapping[str, int], sight: Sight) -> bool:
-        return await asyncio.to_thread(is_uncounted, used, sight, self._counted)
+    def _is_uncounted(self, sight: Sight) -> bool:
+        used = self._memory.memory_in_use(_uuids(sight))
+        return bool(used) and is_uncounted(used, sight, self._counted)
 
     def _counted(self) -> dict[str, int]:
         """Adds up what slots count by GPU, of each at most its limit: containers write these figures
