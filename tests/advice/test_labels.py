@@ -21,26 +21,45 @@ MIB = 1 << 20
 END = 1_700_000_000.0
 QUERY = re.compile(r"(?:count\()?(?:last|max)_over_time\((\w+)(?:\{(\w+)=\"([\w-]+)\"\})?\[\w+\]\)\)?")
 
+BOTH = re.compile(
+    r"max_over_time\(\(max by \(([\w, ]+)\) \((\w+)\) \+ max by \(\1\) \((\w+)\)\)\[\w+:\w+\]\)"
+)
+Row = tuple[dict[str, str], float]
+
 
 @dataclass
 class Series:
     """Constant series by metric, which answer the questions that are asked here."""
 
-    found: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
+    found: dict[str, list[Row]] = field(default_factory=dict)
     name: str = "a test"
 
     def add(self, metric: str, value: float, **labels: str) -> None:
         self.found.setdefault(metric, []).append((labels, value))
 
-    async def get(self, path: str, query: Mapping[str, str]) -> Answer:
-        asked = QUERY.fullmatch(query["query"])
-        assert asked, query["query"]
+    def rows(self, query: str) -> list[Row]:
+        if both := BOTH.fullmatch(query):
+            by = both[1].split(", ")
+            one, two = self.highest(both[2], by), self.highest(both[3], by)
+            return [(dict(key), one[key] + two[key]) for key in one.keys() & two.keys()]
+        asked = QUERY.fullmatch(query)
+        assert asked, query
         metric, label, wanted = asked.groups()
-        rows = [
+        return [
             (labels, value)
             for labels, value in self.found.get(metric, [])
             if not label or labels.get(label) == wanted
         ]
+
+    def highest(self, metric: str, by: list[str]) -> dict[tuple[tuple[str, str], ...], float]:
+        found: dict[tuple[tuple[str, str], ...], float] = {}
+        for labels, value in self.found.get(metric, []):
+            key = tuple((each, labels[each]) for each in by if each in labels)
+            found[key] = max(found.get(key, 0.0), value)
+        return found
+
+    async def get(self, path: str, query: Mapping[str, str]) -> Answer:
+        rows = self.rows(query["query"])
         result: list[dict[str, Any]]
         if query["query"].startswith("count("):
             result = [{"metric": {}, "value": [END, str(len(rows))]}] if rows else []
