@@ -46,7 +46,7 @@ class Workers(Tenants):
 
     def writes(self) -> int:
         """By all agents so far."""
-        return self.agent.tail(1 << 20).count(f"condition={names.GPU_IDLE}=")
+        return self.agent.tail(1 << 20).count(f"{names.GPU_IDLE}=")
 
 
 def condition(pod: Object) -> Object | None:

@@ -150,11 +150,15 @@ def test_prometheus_sees_twelve_containers_on_three_gpus_until_they_go(
         lambda: len(prometheus.query(f'cotenant_container_info{{namespace="{namespace}"}}')) == 12,
         lambda: prometheus.query("cotenant_container_info"),
     )
-    assert {job: health for job, (health, _) in prometheus.targets().items()} == {
+    expected = {
         f"{NAMESPACE}/cotenant-agent": "up",
         f"{NAMESPACE}/cotenant-server": "up",
         "another-name": "down",
-    }, prometheus.targets()
+    }
+    until(
+        lambda: {job: health for job, (health, _) in prometheus.targets().items()} == expected,
+        prometheus.targets,
+    )
     assert "certificate is valid for" in prometheus.targets()["another-name"][1]
     check_sums(prometheus, driver)
 

@@ -78,10 +78,11 @@ def test_a_step_out_of_bounds_is_seen_although_it_is_taken_back_at_once(api: Api
         scale(api, namespace, NOTED, 2, 1)
         until(lambda: steps_of(auditor, QUEUED) == 4 and steps_of(auditor, NOTED) == 2)
         found = auditor.judge({}).violations
-        assert sorted(each.split(",")[0] for each in found) == [
+        # Once for each object that shows it: its own controller may have written it meanwhile.
+        assert {each.split(",")[0] for each in found} == {
             "noted is to have 2 replicas",
             "queued is to have 3 replicas",
-        ]
+        }
 
 
 @pytest.mark.parametrize(
