@@ -21,8 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,7 @@ from cluster.testbed.component import Component, answers  # noqa: E402
 from cluster.testbed.controlplane import ControlPlane  # noqa: E402
 
 from bench.figures import Figure, record  # noqa: E402
+from bench.kubernetes import running, schedule_by  # noqa: E402
 from cotenant.core.grant import Share  # noqa: E402
 from cotenant.dialects import names  # noqa: E402
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant, write_grant  # noqa: E402
@@ -130,25 +130,9 @@ class Bench:
             "null-extender", [binaries.null_extender(), *flags], ready=answers(connection, "/healthz")
         )
 
-    def schedule(self, port: int) -> None:
-        resources = sorted(self.settings.dialects.resources)
-        extender = {
-            "urlPrefix": f"http://127.0.0.1:{port}",
-            "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "bindVerb": "bind",
-            "weight": 1000,
-            "httpTimeout": "30s",
-            "nodeCacheCapable": True,
-            "managedResources": [{"name": name, "ignoredByScheduler": False} for name in resources],
-        }
-        self.plane.schedule_with(
-            profiles=[{"schedulerName": "cotenant"}], percentageOfNodesToScore=100, extenders=[extender]
-        )
-
     async def pods_a_second(self, port: int, count: int) -> float:
         """Measures from the moment that kube-scheduler sees the pods to the last binding."""
-        self.schedule(port)
+        schedule_by(self.plane, self.settings, port)
         async with Client(self.access) as client:
             listed = await client.list(PODS, Selection(NAMESPACE), newest=True)
             await asyncio.sleep(3)  # its caches are warm then, as they are in a running cluster
@@ -232,17 +216,6 @@ async def _all(work: Iterable[Awaitable[Any]]) -> None:
     await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
 
 
-@contextmanager
-def _running(make: Callable[[], Component]) -> Iterator[Component]:
-    component = make()
-    component.start()
-    try:
-        component.wait(120)
-        yield component
-    finally:
-        component.stop()
-
-
 def _memory(component: Component) -> tuple[float, float]:
     """Returns the MB now and at most."""
     status = Path(f"/proc/{component.pid}/status").read_text()
@@ -270,10 +243,10 @@ async def measure(count: int, measured: int, turns: int) -> dict[str, float]:
         for turn in range(turns):
             for whose in ("ours", "null") if turn % 2 == 0 else ("null", "ours"):
                 if whose == "null":
-                    with _running(bench.null):
+                    with running(bench.null()):
                         rates[whose].append(await bench.pods_a_second(NULL, measured))
                     continue
-                with _running(bench.server) as server:
+                with running(bench.server()) as server:
                     took = took or await bench.verbs(all_names)
                     before = _cpu(server)
                     rates[whose].append(await bench.pods_a_second(OURS, measured))

@@ -18,9 +18,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from signals.servers import Redis  # noqa: E402
 
 from bench import scaler_queues  # noqa: E402
 from bench.figures import Figure, record  # noqa: E402
+from bench.kubernetes import running, schedule_by  # noqa: E402
 from bench.scaler_watch import POLL, USER, Phase, Watched, flags, logged, quiet, until, written  # noqa: E402
 from cotenant.dialects import names  # noqa: E402
 from cotenant.kube.scaler.definition import definition  # noqa: E402
@@ -153,38 +154,12 @@ class Bench:
         component.ready = lambda: "following" in component.tail()
         return component
 
-    def schedule(self) -> None:
-        resources = sorted(self.settings.dialects.resources)
-        extender = {
-            "urlPrefix": f"http://127.0.0.1:{EXTENDER}",
-            "filterVerb": "filter",
-            "prioritizeVerb": "prioritize",
-            "bindVerb": "bind",
-            "weight": 1000,
-            "httpTimeout": "30s",
-            "nodeCacheCapable": True,
-            "managedResources": [{"name": name, "ignoredByScheduler": False} for name in resources],
-        }
-        self.plane.schedule_with(
-            profiles=[{"schedulerName": "cotenant"}], percentageOfNodesToScore=100, extenders=[extender]
-        )
-
-
-@contextmanager
-def running(component: Component) -> Iterator[Component]:
-    component.start()
-    try:
-        component.wait(120)
-        yield component
-    finally:
-        component.stop()
-
 
 def measure(bench: Bench, seconds: float) -> int:
     count, busy = len(bench.names), bench.names[:: round(1 / BUSY_PART)]
     with running(bench.server()) as server, running(bench.kubelet()):
         seen = Watched(server)
-        bench.schedule()
+        schedule_by(bench.plane, bench.settings, EXTENDER)
         bench.populate()
         took = until("all ready", lambda: sum(bench.ready().values()) == count, 600)
         print(f"-- {count} workloads are ready {took:.0f} s after they were made", flush=True)

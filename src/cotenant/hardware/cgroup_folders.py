@@ -71,7 +71,7 @@ def own_cgroup(top: Path, proc: Path = Path("/proc"), of: int | None = None) -> 
             return top / path[1:]
     level = [top]
     for _ in range(_DEEPEST):
-        level = [each for parent in level for each in _folders(parent)][:_MOST_SEARCHED]
+        level = [each for parent in level for each in folders_in(parent)][:_MOST_SEARCHED]
         found = next((each for each in level if _has(each, pid)), None)
         if found is not None:
             return found
@@ -85,7 +85,7 @@ def _has(folder: Path, pid: bytes) -> bool:
         return False
 
 
-def _folders(folder: Path) -> list[Path]:
+def folders_in(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as found:
             return [Path(each.path) for each in found if each.is_dir(follow_symlinks=False)]

@@ -6,18 +6,19 @@ agent (kube/agent/limits), which makes an event, a metric and, by policy, an evi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from cotenant.core.errors import CotenantError
 from cotenant.hardware import slots
-from cotenant.hardware.enforcers.enforcer import Attachment, Availability, Confirmation
+from cotenant.hardware.enforcers.enforcer import Availability, Confirmation
+from cotenant.hardware.enforcers.null import Null
 from cotenant.hardware.enforcers.shim import WATCH, Shim
 from cotenant.hardware.nvml import Readings
-from cotenant.hardware.slots import Limits, Permissions, SlotUnusable
+from cotenant.hardware.slots import SlotUnusable
 
 
-class Watch:
+class Watch(Null):
     name = WATCH
     needs = "a driver that reports which process holds how much memory (NVML)"
 
@@ -37,16 +38,6 @@ class Watch:
             )
         return Availability(True, f"the driver reports the processes on its GPUs: {len(cards)}")
 
-    def process_environment(self, slot: Path, environ: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        return dict(environ)
-
-    def container_attachment(self, slot: Path) -> Attachment:  # noqa: ARG002
-        return Attachment()
-
-    def prepare(self, slot: Path, limits: Limits, permissions: Permissions) -> None:
-        """The slot is the record of what was granted."""
-        slots.create(slot, limits, permissions)
-
     def confirm(self, slot: Path, seen: Collection[int] = ()) -> Confirmation:
         """A container that was started before this enforcer was chosen may have the shim still: then it
         holds.
@@ -60,9 +51,3 @@ class Watch:
             return Confirmation("holds", "its processes were started with the shim", by=Shim.name)
         free = pids - known
         return Confirmation("fails", "use beyond the limit is reported, not stopped", free, self.name, free)
-
-    def change(self, slot: Path, sizes: Mapping[str, int]) -> None:
-        slots.set_limits(slot, sizes)
-
-    def tear_down(self, slot: Path, *, force: bool = False) -> bool:
-        return slots.close(slot, force=force)

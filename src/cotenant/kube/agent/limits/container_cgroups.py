@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotenant.hardware.cgroup_folders import ROOT, hierarchies, processes_in
+from cotenant.hardware.cgroup_folders import ROOT, folders_in, hierarchies, processes_in
 from cotenant.kube.agent.cards.cgroups import is_pods_folder
 
 _DEEPEST = 6
@@ -46,7 +46,7 @@ class ContainerCgroups:
         an earlier one that has not ended; none before the container has started.
         """
         for pod in self._pod(uid):
-            found = [cgroup for cgroup in _folders(pod) if self._has_slot(cgroup, slot)]
+            found = [cgroup for cgroup in folders_in(pod) if self._has_slot(cgroup, slot)]
             if found:
                 return found
         return []
@@ -74,7 +74,7 @@ class ContainerCgroups:
         for _ in range(_DEEPEST):
             below: list[Path] = []
             for parent in level:
-                for child in _folders(parent):
+                for child in folders_in(parent):
                     if is_pods_folder(child.name, uid):
                         return child
                     below.append(child)
@@ -131,11 +131,3 @@ def _child(parent: Path, uid: str) -> Path | None:
     if parent.name.endswith(".slice"):
         names.append(f"{parent.name.removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice")
     return next((parent / name for name in names if (parent / name).is_dir()), None)
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        with os.scandir(folder) as found:
-            return [Path(each.path) for each in found if each.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
