@@ -17,7 +17,7 @@ run: $(VENV)/.ready  ## the story of sharing, told by real processes on simulate
 	@echo "The command is $(BIN)/cotenant: $(BIN)/cotenant --simulate 2x16GiB gpus"
 
 test: quick cluster  ## all tests: quick ones first, then those on a real Kubernetes; and how many were FLAKY
-	$(BIN)/python scripts/tests.py flaky
+	$(BIN)/python scripts/tests.py total
 
 quick: $(VENV)/.test  ## the tests that need no Kubernetes
 	$(BIN)/python scripts/tests.py quick

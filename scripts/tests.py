@@ -1,9 +1,9 @@
-"""Runs the tests for make, and counts those that fail at first and pass when run again.
+"""Runs the tests for make, and counts them, those among them that fail at first and pass when run again.
 
     python scripts/tests.py quick      what needs no Kubernetes, with the coverage of what is about a cluster
     python scripts/tests.py cluster    on a real Kubernetes
     python scripts/tests.py keda       with the real KEDA; not part of the others: it takes long to build
-    python scripts/tests.py flaky      the count over the last `quick` and `cluster`
+    python scripts/tests.py total      the counts over the last `quick` and `cluster`
 
 Tests wait more than they compute, so each kind runs in lanes side by side: processes that take the next
 file of tests which no other lane has taken (tests/claims.py). The output of the first is shown as it happens,
@@ -21,15 +21,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 FAILED = 1
 """pytest's exit code when tests failed; others mean that something else is wrong."""
 TOLERATED = 2
 """The most FLAKY tests that do not fail a run."""
 CACHE = Path(".pytest_cache")
+FIRST, AGAIN = "first", "again"
+"""Endings of pytest's results of a set: of all its tests, of those that were run once more."""
 
 KUBERNETES = "(api_server or control_plane)"
 SETS: Mapping[str, tuple[str, ...]] = {
@@ -71,12 +77,14 @@ Pytest = Callable[[str, Sequence[str]], int]
 def run(name: str, pytest: Pytest, lane: int = 0, cache: Path = CACHE) -> int:
     """Runs what is left of one set, and what failed once more by itself; records which tests were FLAKY."""
     record_name = f"{name}.{lane}"
-    code = pytest(record_name, [*SETS[name], "--cache-clear", f"--claims={cache / 'claims'}"])
+    results = cache / "results" / record_name
+    first = [f"--junit-xml={results}.{FIRST}", f"--claims={cache / 'claims'}"]
+    code = pytest(record_name, [*SETS[name], "--cache-clear", *first])
     failed = last_failed(cache / record_name)
     again = frozenset[str]()
     if code == FAILED:
         print(f"{name}: some failed; these are run once more by themselves", flush=True)
-        code = pytest(record_name, [*SETS[name], "--last-failed"])
+        code = pytest(record_name, [*SETS[name], "--last-failed", f"--junit-xml={results}.{AGAIN}"])
         again = last_failed(cache / record_name) if code in (0, FAILED) else failed
     record(record_name, failed - again, cache)
     return code
@@ -98,15 +106,21 @@ def record(name: str, flaky: frozenset[str], cache: Path = CACHE) -> None:
 
 def forget(names: Collection[str], cache: Path = CACHE) -> None:
     """Deletes what an earlier run left of these sets, so that nothing of it is counted or taken for done."""
-    for file in [*(cache / "flaky").glob("*"), *cache.glob("coverage.*")]:
-        if file.stem in names or file.stem == "coverage":
+    recorded = [file for folder in ("flaky", "results") for file in (cache / folder).glob("*")]
+    for file in [*recorded, *cache.glob("coverage.*")]:
+        if set_of(file) in names or file.stem == "coverage":
             file.unlink()
     shutil.rmtree(cache / "claims", ignore_errors=True)
 
 
+def set_of(file: Path) -> str:
+    """Returns the set of which a file records something."""
+    return file.name.partition(".")[0]
+
+
 def report_flaky(names: Collection[str], cache: Path = CACHE) -> int:
     """Prints the FLAKY tests of these sets and their number; FAILED if there are too many."""
-    recorded = [file for file in (cache / "flaky").glob("*") if file.stem in names]
+    recorded = [file for file in (cache / "flaky").glob("*") if set_of(file) in names]
     tests = sorted(test for file in recorded for test in file.read_text().splitlines())
     for test in tests:
         print(f"FLAKY: {test}")
@@ -115,6 +129,29 @@ def report_flaky(names: Collection[str], cache: Path = CACHE) -> int:
         f"FLAKY: {len(tests)}" + (f", more than {TOLERATED}: the run fails" if too_many else ""), flush=True
     )
     return FAILED if too_many else 0
+
+
+def report_total(names: Collection[str], seconds: float, cache: Path = CACHE) -> None:
+    """Prints how many tests of these sets passed, failed and did not run, as pytest does of one run."""
+    total = Counter[str]()
+    for file in (cache / "results").glob("*"):
+        if set_of(file) in names:
+            total += count(file)
+    said = ", ".join(f"{total[what]} {what}" for what in ("failed", "passed", "skipped") if total[what])
+    print(f"{said or 'no tests ran'} in {seconds:.2f}s ({timedelta(seconds=round(seconds))})", flush=True)
+
+
+def count(results: Path) -> Counter[str]:
+    """Counts what pytest's record of a run says; what failed and was run once more is counted there."""
+    suite = ET.parse(results).getroot().find("testsuite")
+    if suite is None:
+        return Counter()
+    tests, failures, errors, skipped = (
+        int(suite.get(what, 0)) for what in ("tests", "failures", "errors", "skipped")
+    )
+    failed = failures + errors
+    is_run_again = results.with_suffix(f".{AGAIN}").exists() and not results.match(f"*.{AGAIN}")
+    return Counter(passed=tests - failed - skipped, skipped=skipped, failed=0 if is_run_again else failed)
 
 
 def worst(*codes: int) -> int:
@@ -179,28 +216,35 @@ def run_lane(lane: int, *names: str) -> int:
     return worst(*[run(name, start_pytest, lane) for name in names])
 
 
-def quick() -> int:
-    code = run_lanes(QUICK)
-    report_coverage()
-    return worst(code, report_flaky(QUICK[0]))
+KINDS: Mapping[str, Sequence[Sequence[str]]] = {"quick": QUICK, "cluster": CLUSTER, "keda": (("keda",),)}
+"""What can be asked for, and its lanes."""
 
 
-def cluster() -> int:
-    code = run_lanes(CLUSTER)
-    return worst(code, report_flaky(CLUSTER[-1]))
+def run_kind(kind: str) -> int:
+    lanes, begin = KINDS[kind], time.monotonic()
+    code = run_lanes(lanes)
+    if kind == "quick":
+        report_coverage()
+    names = {name for lane in lanes for name in lane}
+    code = worst(code, report_flaky(names))
+    seconds = time.monotonic() - begin
+    (CACHE / f"seconds.{kind}").write_text(str(seconds))
+    report_total(names, seconds)
+    return code
 
 
-def keda() -> int:
-    code = run_lanes((("keda",),))
-    return worst(code, report_flaky(["keda"]))
+def total() -> int:
+    kinds = ("quick", "cluster")
+    names = {name for kind in kinds for lane in KINDS[kind] for name in lane}
+    code = report_flaky(names)
+    report_total(names, sum(float((CACHE / f"seconds.{kind}").read_text()) for kind in kinds))
+    return code
 
 
 def main(what: str, *names: str) -> int:
     if what == "lane":
         return run_lane(int(names[0]), *names[1:])
-    if what == "flaky":
-        return report_flaky({name for lane in (*QUICK, *CLUSTER) for name in lane})
-    return {"quick": quick, "cluster": cluster, "keda": keda}[what]()
+    return total() if what == "total" else run_kind(what)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,36 @@ def test_an_earlier_run_is_not_counted(
     assert capsys.readouterr().out == "FLAKY: 0\n"
 
 
+def results(cache: Path, name: str, **counts: int) -> None:
+    said = " ".join(f'{what}="{number}"' for what, number in counts.items())
+    (cache / "results").mkdir(exist_ok=True)
+    (cache / "results" / name).write_text(f"<testsuites><testsuite {said}/></testsuites>")
+
+
+def test_the_total_counts_each_test_once(
+    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results(tmp_path, "kubelet.0.first", tests=10, failures=2, errors=1, skipped=3)
+    results(tmp_path, "kubelet.0.again", tests=3, failures=1, errors=0, skipped=0)
+    results(tmp_path, "kubelet.1.first", tests=4, failures=1, errors=0, skipped=0)
+    results(tmp_path, "keda.0.first", tests=100, failures=0, errors=0, skipped=0)
+    script.report_total(["kubelet"], 83.4, tmp_path)
+    assert capsys.readouterr().out == "2 failed, 9 passed, 3 skipped in 83.40s (0:01:23)\n"
+    script.forget(["kubelet"], tmp_path)
+    script.report_total(["kubelet"], 1, tmp_path)
+    assert capsys.readouterr().out == "no tests ran in 1.00s (0:00:01)\n"
+
+
+def test_the_total_is_read_from_what_pytest_writes(script: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n\n\ndef test_a(): pass\n\n\ndef test_b(): assert 0\n\n\ndef test_c(): pytest.skip('no')\n"
+    )
+    written = tmp_path / "results/kubelet.0.first"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junit-xml={written}", "."]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert script.count(written) == {"passed": 1, "failed": 1, "skipped": 1}
+
+
 @pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((0, 1), 1), ((0, -15), -15), ((2, 1), 2)])
 def test_a_lane_that_was_killed_fails_the_run(script: ModuleType, codes: tuple[int, ...], code: int) -> None:
     assert script.worst(*codes) == code

@@ -54,8 +54,12 @@ _CHASE = 0.05
 """Seconds between two looks for the cgroup of a container that starts."""
 _GIVE_UP = 60.0
 """Seconds for which its cgroup is looked for so often. After that each survey does."""
-_ATTENTION = 1.0
-"""Seconds between two looks at how much of the GPUs is in use."""
+_ATTENTION = 2.0
+"""Seconds between two looks at how much of the GPUs is in use. A container over its limit is named within
+10 s: one of these, the grace of 5, one of the next.
+"""
+_CLOSE_ATTENTION = 1.0
+"""Seconds between two looks while something was seen that the next survey confirms."""
 
 
 class Limits(Part):
@@ -271,8 +275,9 @@ class Limits(Part):
         return True
 
     async def _look_closely(self) -> None:
+        undecided = False
         while True:
-            await asyncio.sleep(_ATTENTION)
+            await asyncio.sleep(_CLOSE_ATTENTION if undecided else _ATTENTION)
             sight = self._cards.sight
             if sight is None or not self._slots.has_any():
                 continue
