@@ -19,7 +19,7 @@ from cluster.cotenant.traffic import Traffic
 from cluster.testbed.api import Api, Object
 from cluster.testbed.cluster import Cluster
 
-SECONDS = float(os.environ.get("COTENANT_CHAOS_SECONDS", "45"))
+SECONDS = float(os.environ.get("COTENANT_CHAOS_SECONDS", "30"))
 SEED = int(os.environ.get("COTENANT_CHAOS_SEED", random.randrange(10**6)))
 
 

@@ -23,7 +23,7 @@ from cluster.testbed.api import Api
 from cluster.testbed.component import Component
 from cluster.testbed.controlplane import ControlPlane
 
-SECONDS = float(os.environ.get("COTENANT_CHAOS_SECONDS", "40"))
+SECONDS = float(os.environ.get("COTENANT_CHAOS_SECONDS", "30"))
 SEED = int(os.environ.get("COTENANT_CHAOS_SEED", random.randrange(10**6)))
 ENOUGH = 5
 """Releases and wakes of each kind that must have been seen."""

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable
 
-from cluster.testbed.api import Api, Object
+from cluster.testbed.api import Api, Object, pause
 from cluster.testbed.component import Component
 
 from .installation import LOST, Installation
@@ -60,7 +60,7 @@ def agreed(cotenant: Installation, api: Api, namespace: str) -> bool:
 
 
 def until(true: Callable[[], object], what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
+    began = time.monotonic()
     while not true():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
+        assert time.monotonic() < began + seconds, what
+        pause(began)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.testbed import places
-from cluster.testbed.api import Object, Refused
+from cluster.testbed.api import Object, Refused, pause
 from cluster.testbed.component import Component, answers
 from cluster.testbed.controlplane import ControlPlane
 
@@ -173,12 +173,12 @@ class Installation:
 
     def wait(self, seconds: float = 60) -> None:
         """Until all that was started is up: one leads, the Service leads to it, and every webhook is reachable."""
-        end = time.monotonic() + seconds
+        began = time.monotonic()
         while not self.up():
-            if time.monotonic() > end:
+            if time.monotonic() > began + seconds:
                 logs = "\n".join(f"--- {each.name}\n{each.tail()}" for each in (*self.servers, self.proxy))
                 raise AssertionError(f"Cotenant was not up in {seconds:.0f} s:\n{logs}")
-            time.sleep(0.05)
+            pause(began)
 
     def up(self) -> bool:
         own = [*self.servers, *([self.agent] if self.agent else ())]

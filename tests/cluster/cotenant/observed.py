@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pages
 import yaml
 from cluster import chart
-from cluster.testbed.api import Api, Object
+from cluster.testbed.api import Api, Object, pause
 from cluster.testbed.controlplane import ControlPlane
 
 from .workqueue import WorkQueue
@@ -56,7 +56,7 @@ class Observed:
         while not replicas(seen := self.replicas()):
             if time.monotonic() - begun > seconds:
                 raise AssertionError(f"{seen} replicas after {seconds:.0f} s: {self._told()}")
-            time.sleep(0.05)
+            pause(begun)
         return time.monotonic() - begun
 
     def hold(self, replicas: Callable[[int], bool], seconds: float) -> None:
