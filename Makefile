@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python scripts/install.py
 SOURCES := $(shell find csrc -type f) pyproject.toml hatch_build.py src/cotenant/__init__.py
 
+# A test run starts Python thousands of times: what was compiled once is kept, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help run test quick testbed cluster keda deploy docs protos lint format bench clean

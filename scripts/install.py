@@ -3,9 +3,10 @@
     python scripts/install.py hatchling 'ziglang==0.17.0'
     python scripts/install.py -r requirements.txt
 
-The arguments are those that `pip install` and `uv pip install` share. uv does not read pip's configuration:
-an index and folders of packages that are set for pip are handed on. What uv cannot do, pip is asked to do,
-and pip's answer counts.
+The arguments are those that `pip install` and `uv pip install` share. Modules are compiled at once, as pip
+does unasked: else each command compiles what it imports, where it may not write. uv does not read pip's
+configuration: an index and folders of packages that are set for pip are handed on. What uv cannot do, pip is
+asked to do, and pip's answer counts.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def install(arguments: Sequence[str], python: str = sys.executable) -> subproces
     """Installs into the environment of `python`; returns what the installer that was asked last has said."""
     if importlib.util.find_spec("uv") is None:
         subprocess.run([*PIP, "install", "uv"], capture_output=True, check=False)
-    uv = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python, *arguments]
+    options = ["--quiet", "--compile-bytecode", "--python", python]
+    uv = [sys.executable, "-m", "uv", "pip", "install", *options, *arguments]
     done = _run(uv, {**os.environ, **for_uv(_configured())})
     if done.returncode == 0:
         return done
