@@ -80,12 +80,24 @@ def _installed(packages: Iterable[str]) -> dict[str, Path]:
         seen.add(name)
         distribution = importlib.metadata.distribution(name)
         for file in distribution.files or ():
-            if file.parts[0] != ".." and file.suffix != ".pth" and Path(file.locate()).is_file():
-                found[f"{SITE}/{file}"] = Path(file.locate())
+            if file.parts[0] != ".." and file.suffix != ".pth":
+                found |= {
+                    f"{SITE}/{each}": source
+                    for each in (file, *_compiled(file))
+                    if (source := Path(each.locate())).is_file()
+                }
         required = [Requirement(text) for text in distribution.requires or ()]
         wanted += [each.name for each in required if not each.marker or each.marker.evaluate({"extra": ""})]
         found.update(_editable(name))
     return found
+
+
+def _compiled(file: importlib.metadata.PackagePath) -> Iterable[importlib.metadata.PackagePath]:
+    """Not every installer lists it among a package's files; without it each container compiles what it imports."""
+    if file.suffix == ".py":
+        compiled = importlib.metadata.PackagePath(importlib.util.cache_from_source(str(file)))
+        compiled.dist = file.dist
+        yield compiled
 
 
 def _editable(name: str) -> dict[str, Path]:
