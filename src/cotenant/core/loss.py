@@ -30,7 +30,7 @@ STILL_COMING = 20
 """However much of a model is held by those who asked for it by name, this part of it is likely to come still.
 """
 FULLER = 10_000
-"""Of nodes that are equal otherwise the fuller is taken: free bytes count by this part."""
+"""The part by which free bytes count against a node that is equal to another otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,21 @@ class Spare:
         if self.pods <= 1:
             return Spare(0, 0, 0)
         return Spare(max(0, self.cpu - cpu), max(0, self.memory - memory), self.pods - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a pod takes of its node beside GPUs."""
+
+    cpu: int = 0
+    """Thousandths of a CPU."""
+    memory: int = 0
+    """Bytes."""
+    by_name: bool = False
+    """Whether it asks for a model of GPU by name."""
+
+
+NO_REQUESTS = Requests()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +232,7 @@ class Loss:
             counts.append(len(fit))
             sums.append(sum(fit))
             lost -= each.kept(len(fit), sums[-1], spare)
-        lost += self.beside.lost(free, spare) + free // FULLER
+        lost += self.beside.lost(free, spare)
         return NodeLoss(cards, counts, sums, free, lost)
 
 
@@ -246,8 +261,11 @@ class Outlook:
     """Models that are kept for pods that ask for them by name, which this one does not."""
 
     def cost(self, before: Sequence[Room], after: Sequence[Room]) -> int:
-        """Returns how much more is lost on the node if its rooms change so."""
+        """Returns how much more is lost on the node if its rooms change so, and a little for what is free then:
+        of nodes that are equal the fuller is taken.
+        """
         more = self.loss.on_node(after, self.after) - self.loss.on_node(before, self.before)
+        more += sum(room.free for room in after) // FULLER
         return more + sum(
             self.reserve(was.gpu, was.free - now.free) for was, now in zip(before, after, strict=True)
         )

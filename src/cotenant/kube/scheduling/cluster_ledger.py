@@ -18,11 +18,11 @@ from cotenant.core.errors import DuplicateCharge
 from cotenant.core.gpu import GPU
 from cotenant.core.learning import Supply
 from cotenant.core.ledger import Ledger, Room
-from cotenant.core.loss import Spare
+from cotenant.core.loss import Requests, Spare
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.scheduling.learned import Learned
 from cotenant.kube.scheduling.matrix import Matrix, Rows
-from cotenant.kube.scheduling.requests import Requests, RequestSums
+from cotenant.kube.scheduling.requests import RequestSums
 
 
 NOT_REPORTED = Spare()

@@ -131,7 +131,9 @@ class LossTables:
         return NodeLosses(cards, counts, sums, total, on_cards, lost)
 
     def more(self, losses: NodeLosses, moves: Sequence[Move], spare: SpareRows) -> Bytes:
-        """Returns how much more is lost on each node after these moves, with this left beside its GPUs."""
+        """Returns how much more is lost on each node after these moves, with this left beside its GPUs, and a
+        little for what is free then.
+        """
         more: Bytes = losses.on_cards - losses.lost
         counts, sums, total = losses.counts, losses.sums, losses.free
         if moves and self._several:
@@ -145,6 +147,7 @@ class LossTables:
                 counts[at] += still
                 sums[at] += move.after * still - move.before * was
         more += self._on_nodes(counts, sums, total, spare)
+        more += total // FULLER
         return more
 
     def lost(self, kind: Numbers, free: Bytes, unused: Bools) -> Bytes:
@@ -159,7 +162,7 @@ class LossTables:
 
     def _on_nodes(self, counts: NDArray[np.int16], sums: Bytes, free: Bytes, spare: SpareRows) -> Bytes:
         """Returns what is lost by node, without what is lost card by card."""
-        lost = free // FULLER + self._beside(free, spare)
+        lost = self._beside(free, spare)
         for at, each in enumerate(self._several):
             lost -= each.kept(counts[at], sums[at], spare)
         return lost
@@ -222,7 +225,7 @@ class _SeveralTable:
         return fit
 
     def kept(self, counts: NDArray[np.int16], sums: Bytes, spare: SpareRows) -> Bytes:
-        at = np.minimum(counts, len(self._share) - 1)
+        at = np.clip(counts, 0, len(self._share) - 1)  # below 0 where the pod does not fit
         cpu = self._cpus.searchsorted(spare.cpu, "right")
         memory = self._memories.searchsorted(spare.memory, "right")
         return np.rint(LOST * self._share[at, cpu, memory] * sums).astype(np.int64)

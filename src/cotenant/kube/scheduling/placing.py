@@ -9,13 +9,12 @@ from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.core.ledger import Room
-from cotenant.core.loss import Loss, Outlook
+from cotenant.core.loss import NO_REQUESTS, Loss, Outlook, Requests
 from cotenant.core.placement import choose
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import order_of
-from cotenant.kube.scheduling.requests import NO_REQUESTS, Requests
 
 NO_OUTLOOK = Outlook(Loss())
 """For policies that need none."""

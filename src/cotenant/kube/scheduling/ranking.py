@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
+from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import want
 from cotenant.kube.scheduling.filling import fill
@@ -23,7 +24,6 @@ from cotenant.kube.scheduling.kinds import NOWHERE
 from cotenant.kube.scheduling.loss_tables import LossTables, NodeLosses, SpareRows
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Rows, Window
 from cotenant.kube.scheduling.policy import costs
-from cotenant.kube.scheduling.requests import NO_REQUESTS, Requests
 from cotenant.kube.scheduling.scan import Own, open_cards
 
 BEST = 10

@@ -6,24 +6,7 @@ a node's CPU and memory is for kube-scheduler to decide.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from cotenant.core.loss import Spare
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """What a pod takes of its node beside GPUs."""
-
-    cpu: int = 0
-    """Thousandths of a CPU."""
-    memory: int = 0
-    """Bytes."""
-    by_name: bool = False
-    """Whether it asks for a model of GPU by name."""
-
-
-NO_REQUESTS = Requests()
+from cotenant.core.loss import Requests, Spare
 
 
 class RequestSums:

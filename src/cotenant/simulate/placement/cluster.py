@@ -11,12 +11,12 @@ from random import Random
 
 import numpy as np
 
+from cotenant.core.loss import Requests
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.matrix import Rows, Window
 from cotenant.kube.scheduling.placing import place_pod
 from cotenant.kube.scheduling.ranking import best
-from cotenant.kube.scheduling.requests import Requests
 from cotenant.simulate.placement.workload import SimulatedNode, SimulatedPod
 
 
