@@ -6,7 +6,7 @@ CPU, memory or place for it, and if it is to place pods without GPU, it scores n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from cotenant.core.loss import Requests
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.matrix import Rows, Window
+from cotenant.kube.scheduling.matrix import Bytes, Rows, Window
 from cotenant.kube.scheduling.placing import place_pod
 from cotenant.kube.scheduling.ranking import best
 from cotenant.simulate.placement.workload import SimulatedNode, SimulatedPod
@@ -56,7 +56,7 @@ class SimulatedCluster:
         if not len(rows):
             return None
         if not pod.demands and self._scheduler is not None:
-            return self._scheduler.choose(ledger, rows, pod)
+            return self._scheduler.choose(pod, rows, ledger.matrix.cpu, ledger.matrix.memory)
         return best(ledger, uid, pod.demands, rows, requests)
 
     def _with_room_beside(self, pod: SimulatedPod) -> Rows:
@@ -71,19 +71,16 @@ class DefaultScheduler:
     balanced (`NodeResourcesBalancedAllocation`), by CPU and memory, and one of equals at random.
     """
 
-    def __init__(self, nodes: Iterable[SimulatedNode], seed: int) -> None:
-        self._has = {node.name: node.has for node in nodes}
+    def __init__(self, nodes: Sequence[SimulatedNode], seed: int) -> None:
+        self._cpu = np.array([node.has.cpu for node in nodes], np.float64)
+        self._memory = np.array([node.has.memory for node in nodes], np.float64)
         self._chance = Random(seed)
-        self._cpu = self._memory = np.zeros(0)
 
-    def choose(self, ledger: ClusterLedger, rows: Rows, pod: SimulatedPod) -> int:
-        if not len(self._cpu):
-            has = [self._has[ledger.name(row)] for row in range(ledger.matrix.rows)]
-            self._cpu = np.array([each.cpu for each in has], np.float64)
-            self._memory = np.array([each.memory for each in has], np.float64)
-        cpu = (ledger.matrix.cpu[rows] - pod.cpu) / self._cpu[rows]
-        memory = (ledger.matrix.memory[rows] - pod.memory) / self._memory[rows]
-        least = (np.floor(100 * cpu) + np.floor(100 * memory)) // 2
-        score = least + np.floor(100 * (1 - np.abs(cpu - memory) / 2))
+    def choose(self, pod: SimulatedPod, rows: Rows, cpu: Bytes, memory: Bytes) -> int:
+        """Returns one of these rows; `cpu` and `memory` is what each of all rows has left."""
+        cpus = (cpu[rows] - pod.cpu) / self._cpu[rows]
+        memories = (memory[rows] - pod.memory) / self._memory[rows]
+        least = (np.floor(100 * cpus) + np.floor(100 * memories)) // 2
+        score = least + np.floor(100 * (1 - np.abs(cpus - memories) / 2))
         equal = np.flatnonzero(score == score.max())
         return int(rows[equal[self._chance.randrange(len(equal))]])
