@@ -1,7 +1,7 @@
-"""Places pods as others do, to compare with: BestFit and FGD, from "Beware of Fragmentation" (USENIX ATC '23).
+"""Places pods by BestFit and FGD of "Beware of Fragmentation" (USENIX ATC '23), to compare with.
 
-FGD's measure of a node is F = sum over typical pods m of p(m) F(m): F(m) is all free GPU if m cannot run there or
-needs no GPU, else the free GPU of the cards that m does not fit on. A pod goes where F grows least. Typical
+FGD's measure of a node is F = sum over typical pods m of p(m) F(m): F(m) is all free GPU if m cannot run
+there or needs no GPU, else the free GPU of the cards that m does not fit on. A pod goes where F grows least. Typical
 are the most frequent pods that make up 95 % of all, which FGD knows beforehand. Ties go to the best fit: at
 random they lose two points.
 """
@@ -21,7 +21,7 @@ from cotenant.simulate.placement.workload import SimulatedNode, SimulatedPod
 WHOLE = CARD // MILLI
 COVER = 0.95
 STEP = WHOLE / 10
-"""Differences below a tenth of a card do not count: with this the replica allocates what the paper reports."""
+"""Smaller differences do not count: with a tenth of a card the replica allocates what the paper reports."""
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class Replica:
         self.memory = np.array([node.has.memory for node in nodes], np.int64)
         self._placed: dict[str, tuple[int, list[int], int, SimulatedPod]] = {}
 
-    def rank(self, rows: Ints, fit: NDArray[np.bool_], pod: SimulatedPod, need: int) -> tuple[int, int]:
+    def rank(self, rows: Ints, fit: NDArray[np.bool_], pod: SimulatedPod, need: int, /) -> tuple[int, int]:
         """Returns one of the rows, and the card for one part of a GPU; -1 if any will do."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ def shape(pod: SimulatedPod) -> tuple[int, int, tuple[str, ...]]:
 class BestFit(Replica):
     """Takes the node where least is left of CPU and GPU, each in parts of what the largest node has."""
 
-    def rank(self, rows: Ints, fit: NDArray[np.bool_], pod: SimulatedPod, need: int) -> tuple[int, int]:
+    def rank(self, rows: Ints, _fit: NDArray[np.bool_], _pod: SimulatedPod, _need: int, /) -> tuple[int, int]:
         left = self.cpu[rows] / self.cpu_most + self.free[:, rows].sum(axis=0) / (WHOLE * len(self.free))
         return int(rows[left.argmin()]), -1
 
@@ -122,7 +122,7 @@ class Fgd(Replica):
         self._lost = lost
         """By model, step of CPU and room of a card: what is lost to demands for one card, or for none."""
 
-    def rank(self, rows: Ints, fit: NDArray[np.bool_], pod: SimulatedPod, need: int) -> tuple[int, int]:
+    def rank(self, rows: Ints, fit: NDArray[np.bool_], pod: SimulatedPod, need: int, /) -> tuple[int, int]:
         count, free = shape(pod)[0], self.free[:, rows]
         before = self._level(self.cpu[rows])
         after = self._level(self.cpu[rows] - pod.cpu)
@@ -130,7 +130,7 @@ class Fgd(Replica):
         if count != 1 or need == WHOLE:
             left = self._without(free, fit[:, rows], count)
             more = self._measure(rows, left, after) - now
-            best = np.lexsort((-self.cpu[rows], left.sum(axis=0), np.floor(more / STEP)))[0]
+            best = np.lexsort((left.sum(axis=0), np.floor(more / STEP)))[0]
             return int(rows[best]), -1
         then = np.maximum(free - need, 0)
         model = self._model[rows]
@@ -147,7 +147,7 @@ class Fgd(Replica):
         key = np.where(fit[:, rows], np.floor(grown / STEP), np.inf)
         least = np.flatnonzero((key == key.min()).ravel())
         at = least % len(rows)
-        by = np.lexsort((-self.cpu[rows[at]], free.sum(axis=0)[at], then.ravel()[least]))
+        by = np.lexsort((free.sum(axis=0)[at], then.ravel()[least]))
         column, best = divmod(int(least[by[0]]), len(rows))
         return int(rows[best]), column
 

@@ -73,9 +73,7 @@ def test_a_big_demand_is_passed_by_each_other_owner_once() -> None:
             Waiting(f"b{at}", asks(6), 0, at * 10, owner="bob"),
         ]
         running = running[1:]  # the one that has run for longest ends
-        served = serve(
-            Ledger(gpus, grants=running), line, at * 10, PATIENCE, SeenPods(), Fairness(turns)
-        )
+        served = serve(Ledger(gpus, grants=running), line, at * 10, PATIENCE, SeenPods(), Fairness(turns))
         owners = {each.id: each.owner for each in line}
         turns |= {owners[id]: at for id in served.turns}
         running += served.admitted

@@ -14,7 +14,7 @@ from cotenant.core.cutting import STEPS, room_values
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.core.loss import LOST, PLENTY, Beside, Loss, SeveralCards, Spare, steps
-from cotenant.core.seen_pods import PodKind, SeenPods
+from cotenant.core.seen_pods import SeenPods
 
 FIRST = 20
 """Pods after which the prior is not all that is known any more."""
@@ -24,7 +24,11 @@ MOST_SEVERAL = 32
 """Kinds of demands for several cards that count: those most asked for."""
 _ALIKE = Fraction(102, 100)
 """Cards count as of one size up to this ratio: drivers keep a little more of one than of another."""
-_PRIOR = ((8, Demand(whole=1)), (6, Demand(Memory(percent=Fraction(50)))), (6, Demand(Memory(percent=Fraction(25)))))
+_PRIOR = (
+    (8, Demand(whole=1)),
+    (6, Demand(Memory(percent=Fraction(50)))),
+    (6, Demand(Memory(percent=Fraction(25)))),
+)
 """Counted with what was seen; CPU and memory in the ratio of the supply. It decides on a new cluster."""
 
 
@@ -87,7 +91,7 @@ def next_lesson(seen: int) -> int:
 
 
 def learn(seen: SeenPods, supply: Supply) -> Loss:
-    """Returns the measure. It takes milliseconds, and a tenth of a second if very many sizes are asked for."""
+    """Returns the measure. It takes milliseconds, or a tenth of a second if very many sizes are asked for."""
     if not supply.bytes:
         return Loss()
     asked = _asked(seen, supply)
@@ -110,15 +114,13 @@ def learn(seen: SeenPods, supply: Supply) -> Loss:
 
 def _asked(seen: SeenPods, supply: Supply) -> list[_Asked]:
     """Lists the kinds in an order that does not depend on that of the pods."""
-    asked = [_kind(kind, count, supply) for kind, count in seen.counts.items() if kind.demand is not None]
+    asked = [
+        _Asked(kind.demand, kind.cpu, kind.memory, count, count * _bytes(kind.demand, supply))
+        for kind, count in seen.counts.items()
+        if kind.demand is not None
+    ]
     asked.sort(key=lambda each: (-each.bytes, each.cpu, each.memory, str(each.demand)))
     return asked + [_prior(demand, count, supply) for count, demand in _PRIOR]
-
-
-def _kind(kind: PodKind, count: int, supply: Supply) -> _Asked:
-    demand = kind.demand
-    assert demand is not None
-    return _Asked(demand, kind.cpu, kind.memory, count, count * _bytes(demand, supply))
 
 
 def _prior(demand: Demand, count: int, supply: Supply) -> _Asked:
@@ -191,7 +193,7 @@ def _beside(asked: Iterable[_Asked], seen: SeenPods, supply: Supply, total: floa
         all_cpu / total * supply.beside / supply.cpu if supply.cpu else 0.0,
         all_memory / total * supply.beside / supply.memory if supply.memory else 0.0,
     )
-    usual = (0.7 + 0.6 * _clip(10 * (tight - 0.9))) / total
+    usual = (1.0 + 0.3 * _clip(10 * (tight - 0.9))) / total
     alone = [each for each in asked if each.demand.count == 1]
     return Beside(
         cpu * usual,

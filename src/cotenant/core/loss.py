@@ -261,8 +261,8 @@ class Outlook:
     """Models that are kept for pods that ask for them by name, which this one does not."""
 
     def cost(self, before: Sequence[Room], after: Sequence[Room]) -> int:
-        """Returns how much more is lost on the node if its rooms change so, and a little for what is free then:
-        of nodes that are equal the fuller is taken.
+        """Returns how much more is lost on the node if its rooms change so, and a little for what is free
+        then: of nodes that are equal the fuller is taken.
         """
         more = self.loss.on_node(after, self.after) - self.loss.on_node(before, self.before)
         more += sum(room.free for room in after) // FULLER
@@ -272,4 +272,3 @@ class Outlook:
 
     def reserve(self, gpu: GPU, taken: int) -> int:
         return round(RESERVE * taken) if gpu.model in self.reserved else 0
-

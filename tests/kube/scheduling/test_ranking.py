@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube.scheduling.plain import (
     GI,
@@ -75,7 +75,9 @@ def test_frag_takes_the_room_that_few_others_fit_into() -> None:
 def test_frag_leaves_free_cards_where_there_is_cpu_for_them() -> None:
     cluster = ClusterLedger()
     for name, cpu in (("none-left", 1000), ("plenty", 64000)):
-        cluster.set_node(name, [GPU(f"{name}-{at}", at, "T4", 16 * GI) for at in range(4)], {}, Spare(cpu, GI))
+        cluster.set_node(
+            name, [GPU(f"{name}-{at}", at, "T4", 16 * GI) for at in range(4)], {}, Spare(cpu, GI)
+        )
     busy = SeenPods()
     for _ in range(100):
         busy.add((Demand(whole=1),), 8000)
@@ -217,9 +219,7 @@ def plain_key(ledger: Ledger, demands: list[Demand], closed: set[str]) -> tuple[
 
 
 @settings(max_examples=100)
-@given(
-    fleets(most=6), st.lists(demands(), min_size=1, max_size=3), st.sampled_from(["binpack", "spread"])
-)
+@given(fleets(most=6), st.lists(demands(), min_size=1, max_size=3), st.sampled_from(["binpack", "spread"]))
 def test_binpack_and_spread_rank_by_what_is_left_and_what_is_free(
     cluster: ClusterLedger, several: list[Demand], placement: str
 ) -> None:
@@ -275,7 +275,9 @@ def test_the_order_in_which_nodes_and_cards_arrive_makes_no_difference(
     for uid, (node, cards) in cluster.holds().items():
         again.hold(uid, node, cards)
     rows = [best(each, "me", [demand], each.rows(each.nodes), asked) for each in (cluster, again)]
-    found = [None if row is None else each.name(row) for row, each in zip(rows, (cluster, again), strict=True)]
+    found = [
+        None if row is None else each.name(row) for row, each in zip(rows, (cluster, again), strict=True)
+    ]
     assert found[0] == found[1]
 
 
@@ -306,7 +308,9 @@ def test_what_is_kept_of_losses_is_what_would_be_measured_anew(
 
 def losses_of(cluster: ClusterLedger) -> dict[str, int]:
     lost = cluster.learned.losses().lost
-    return {name: int(lost[row]) for name, row in zip(cluster.nodes, cluster.rows(cluster.nodes), strict=True)}
+    return {
+        name: int(lost[row]) for name, row in zip(cluster.nodes, cluster.rows(cluster.nodes), strict=True)
+    }
 
 
 def test_thousands_of_nodes_are_ranked_as_a_few_are() -> None:

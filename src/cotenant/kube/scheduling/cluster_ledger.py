@@ -24,7 +24,6 @@ from cotenant.kube.scheduling.learned import Learned
 from cotenant.kube.scheduling.matrix import Matrix, Rows
 from cotenant.kube.scheduling.requests import RequestSums
 
-
 NOT_REPORTED = Spare()
 """What a node has beside its GPUs if nobody says."""
 

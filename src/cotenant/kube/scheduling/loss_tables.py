@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.cutting import STEPS
 from cotenant.core.loss import FULLER, LOST, RESERVE, Loss, NodeLoss, SeveralCards, Steps
 from cotenant.kube.scheduling.demand_mask import how_many
 from cotenant.kube.scheduling.kinds import NOWHERE, Kinds
@@ -142,7 +141,10 @@ class LossTables:
             more += move.more
             total = total + move.after - move.before
             for at, each in enumerate(self._several):
-                was, still = each.fits(move.kind, move.before, move.unused), each.fits(move.kind, move.after, None)
+                was, still = (
+                    each.fits(move.kind, move.before, move.unused),
+                    each.fits(move.kind, move.after, None),
+                )
                 counts[at] -= was
                 counts[at] += still
                 sums[at] += move.after * still - move.before * was
@@ -158,7 +160,8 @@ class LossTables:
         """Returns what is lost on cards that are in use."""
         key = free if self._one_size else self._base.take(kind) + free
         line = self._starts.searchsorted(key, "right")
-        return np.rint(self._slopes.take(line) * free + self._offsets.take(line)).astype(np.int64)
+        lost: Floats = self._slopes.take(line) * free + self._offsets.take(line)
+        return np.rint(lost).astype(np.int64)
 
     def _on_nodes(self, counts: NDArray[np.int16], sums: Bytes, free: Bytes, spare: SpareRows) -> Bytes:
         """Returns what is lost by node, without what is lost card by card."""

@@ -53,9 +53,7 @@ def costs(
     return np.where(filling.fits, cost, NOWHERE)
 
 
-def _move(
-    tables: LossTables, kind: NDArray[np.int32], before: Bytes, unused: Bools, after: Bytes
-) -> Move:
+def _move(tables: LossTables, kind: NDArray[np.int32], before: Bytes, unused: Bools, after: Bytes) -> Move:
     more = tables.lost_used(kind, after) - tables.lost(kind, before, unused)
     return Move(kind, before, unused, after, more)
 

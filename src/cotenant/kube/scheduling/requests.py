@@ -35,7 +35,7 @@ class RequestSums:
         return known[0]
 
     def left(self, node: str, has: Spare) -> Spare:
-        """Returns what is left on a node that has so much. Without a place for another pod that is nothing."""
+        """Returns what is left on a node that has so much: nothing without a place for another pod."""
         cpu, memory, pods = self._sums.get(node, (0, 0, 0))
         if pods >= has.pods:
             return Spare(0, 0, 0)
