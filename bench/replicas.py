@@ -1,9 +1,9 @@
 """Places pods by BestFit and FGD of "Beware of Fragmentation" (USENIX ATC '23), to compare with.
 
 FGD's measure of a node is F = sum over typical pods m of p(m) F(m): F(m) is all free GPU if m cannot run
-there or needs no GPU, else the free GPU of the cards that m does not fit on. A pod goes where F grows least. Typical
-are the most frequent pods that make up 95 % of all, which FGD knows beforehand. Ties go to the best fit: at
-random they lose two points.
+there or needs no GPU, else the free GPU of the cards that m does not fit on. A pod goes where F grows
+least. Typical are the most frequent pods that make up 95 % of all, which FGD knows beforehand. Ties go to the
+best fit: at random they lose two points.
 """
 
 from __future__ import annotations
