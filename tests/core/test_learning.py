@@ -125,7 +125,7 @@ def test_what_has_no_cpu_is_stranded() -> None:
     """A card usually comes with 16 CPUs, of which there are enough."""
     there = supply(([16] * 4, Spare(128_000, 64 * GI, 110)))
     loss = learn(many((Demand(whole=1), 16000, 0)), there)
-    stranded = loss.beside.lost(16 * GI, Spare(8000, 64 * GI))
+    stranded = loss.beside.lost(16 * GI, Spare(7200, 64 * GI))
     assert stranded / GI == pytest.approx(8, abs=0.2)
     assert loss.beside.lost(16 * GI, Spare(16000, 64 * GI)) == 0
 

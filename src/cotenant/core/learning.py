@@ -22,6 +22,11 @@ RARELY = 1000
 """Pods between two lessons, at most."""
 MOST_SEVERAL = 32
 """Kinds of demands for several cards that count: those most asked for."""
+USUAL, SCARCE = 0.9, 0.4
+"""What of the mean CPU and memory beside GPU is kept for free GPU memory, and how much more where CPU or
+memory is scarcer than GPU. With less, pods without GPU that kube-scheduler spreads over the nodes strand
+cards; with more, cards seem stranded that are not.
+"""
 _ALIKE = Fraction(102, 100)
 """Cards count as of one size up to this ratio: drivers keep a little more of one than of another."""
 _PRIOR = (
@@ -193,7 +198,7 @@ def _beside(asked: Iterable[_Asked], seen: SeenPods, supply: Supply, total: floa
         all_cpu / total * supply.beside / supply.cpu if supply.cpu else 0.0,
         all_memory / total * supply.beside / supply.memory if supply.memory else 0.0,
     )
-    usual = (1.0 + 0.3 * _clip(10 * (tight - 0.9))) / total
+    usual = (USUAL + SCARCE * _clip(10 * (tight - 0.9))) / total
     alone = [each for each in asked if each.demand.count == 1]
     return Beside(
         cpu * usual,
