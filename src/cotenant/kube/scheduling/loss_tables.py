@@ -109,7 +109,8 @@ class LossTables:
         self._starts = np.array(starts[1:], np.int64)
         self._slopes = np.array([each for card in cards for each in card.slopes])
         self._offsets = np.array([each for card in cards for each in card.offsets])
-        self._unused = np.array([0, *(loss.card(gpu.memory).unused for gpu in gpus)], np.int64)
+        self.lost_unused = np.array([0, *(loss.card(gpu.memory).unused for gpu in gpus)], np.int64)
+        """By kind: what is lost on a card that nothing uses."""
         self._several = [_SeveralTable(each, kinds) for each in loss.several]
         beside = loss.beside
         self._cpu, self._memory, self._weight = beside.cpu, beside.memory, beside.weight
@@ -154,7 +155,7 @@ class LossTables:
 
     def lost(self, kind: Numbers, free: Bytes, unused: Bools) -> Bytes:
         """Returns what is lost on each card."""
-        return np.where(unused, self._unused.take(kind), self.lost_used(kind, free))
+        return np.where(unused, self.lost_unused.take(kind), self.lost_used(kind, free))
 
     def lost_used(self, kind: Numbers, free: Bytes) -> Bytes:
         """Returns what is lost on cards that are in use."""

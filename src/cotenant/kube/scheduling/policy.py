@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
-from cotenant.kube.scheduling.demand_mask import want
+from cotenant.kube.scheduling.demand_mask import DemandMask, want
 from cotenant.kube.scheduling.filling import fill
 from cotenant.kube.scheduling.kinds import NOWHERE
 from cotenant.kube.scheduling.loss_tables import LossTables, Move, NodeLosses, SpareRows, reserve
@@ -72,21 +72,14 @@ def _of_one_part(
     fit = part.fits(window.free, window.compute, window.unused)
     if open_ is not None:
         fit &= open_
-    at = np.flatnonzero(fit)
-    free, kind = window.free.ravel()[at], window.kind.ravel()[at]
-    need = part.need if isinstance(part.need, int) else part.need.ravel()[at]
-    after = free - need
-    more = tables.lost_used(kind, after) - losses.cards.ravel()[at]
-    if reserved is not None:
-        more += reserve(free - after, reserved.take(kind))
     best: Bytes = np.full(window.width, NOWHERE, np.int64)
-    unused = window.unused.ravel()[at]
-    for of in (False, True):
-        which = np.flatnonzero(unused == of)
-        if not len(which):
+    used, unused = fit & ~window.unused, fit & window.unused
+    for which, by_card in (
+        (False, _by_used_card(tables, losses, window, part, used, reserved)),
+        (True, _by_unused_card(tables, window, demand, unused, reserved)),
+    ):
+        if by_card is None:
             continue
-        by_card = np.full(fit.shape, NOWHERE, np.int64)
-        by_card.ravel()[at[which]] = more[which]
         column = by_card.argmin(axis=0)
         nodes = np.arange(window.width)
         least = by_card[column, nodes]
@@ -97,7 +90,48 @@ def _of_one_part(
             some, left = losses.at(there), SpareRows(spare.cpu[there], spare.memory[there])
         before = window.free[column, nodes]
         taken = part.need if isinstance(part.need, int) else part.need[column, nodes]
-        is_unused = np.full(len(nodes), of)
-        move = Move(window.kind[column, nodes], before, is_unused, before - taken, least)
+        was_unused = np.full(len(nodes), which)
+        move = Move(window.kind[column, nodes], before, was_unused, before - taken, least)
         best[nodes] = np.minimum(best[nodes], tables.more(some, (move,), left))
     return best
+
+
+def _by_used_card(
+    tables: LossTables,
+    losses: NodeLosses,
+    window: Window,
+    part: DemandMask,
+    fit: Bools,
+    reserved: Bools | None,
+) -> Bytes | None:
+    """Returns for each of these cards, which are in use, how much more is lost on it; None if there are no
+    such cards.
+    """
+    at = np.flatnonzero(fit)
+    if not len(at):
+        return None
+    free, kind = window.free.ravel()[at], window.kind.ravel()[at]
+    after = free - (part.need if isinstance(part.need, int) else part.need.ravel()[at])
+    more = tables.lost_used(kind, after) - losses.cards.ravel()[at]
+    if reserved is not None:
+        more += reserve(free - after, reserved.take(kind))
+    by_card = np.full(fit.shape, NOWHERE, np.int64)
+    by_card.ravel()[at] = more
+    return by_card
+
+
+def _by_unused_card(
+    tables: LossTables, window: Window, demand: Demand, fit: Bools, reserved: Bools | None
+) -> Bytes | None:
+    """Returns the same for cards that nothing uses: it depends on their kind alone."""
+    if not fit.any():
+        return None
+    gpus = window.matrix.kinds.gpus
+    kind = np.arange(1 + len(gpus), dtype=np.int32)
+    size = np.array([0, *(gpu.memory for gpu in gpus)], np.int64)
+    need = np.array([0, *(demand.per_card(gpu.memory) for gpu in gpus)], np.int64)
+    more = tables.lost_used(kind, np.maximum(size - need, 0)) - tables.lost_unused
+    if reserved is not None:
+        more += reserve(need, reserved)
+    by_card: Bytes = np.where(fit, more.take(window.kind), NOWHERE)
+    return by_card
