@@ -22,10 +22,10 @@ RARELY = 1000
 """Pods between two lessons, at most."""
 MOST_SEVERAL = 32
 """Kinds of demands for several cards that count: those most asked for."""
-USUAL, SCARCE = 0.9, 0.4
-"""What of the mean CPU and memory beside GPU is kept for free GPU memory, and how much more where CPU or
-memory is scarcer than GPU. With less, pods without GPU that kube-scheduler spreads over the nodes strand
-cards; with more, cards seem stranded that are not.
+USUAL, SPREAD, SCARCE = 0.7, 0.9, 1.3
+"""What of the mean CPU and memory beside GPU is kept for free GPU memory: more where pods without GPU are
+spread over the nodes by others, since these take it anywhere; and most where CPU or memory is scarcer than
+GPU. With too little, cards are stranded; with too much, cards seem stranded that are not.
 """
 _ALIKE = Fraction(102, 100)
 """Cards count as of one size up to this ratio: drivers keep a little more of one than of another."""
@@ -95,8 +95,11 @@ def next_lesson(seen: int) -> int:
     return seen + min(RARELY, max(1, seen // 4)) if seen >= FIRST else FIRST
 
 
-def learn(seen: SeenPods, supply: Supply) -> Loss:
-    """Returns the measure. It takes milliseconds, or a tenth of a second if very many sizes are asked for."""
+def learn(seen: SeenPods, supply: Supply, *, spread: bool = True) -> Loss:
+    """Returns the measure. It takes milliseconds, or a tenth of a second if very many sizes are asked for.
+
+    `spread`: whether others than the policy place the pods without GPU.
+    """
     if not supply.bytes:
         return Loss()
     asked = _asked(seen, supply)
@@ -112,7 +115,7 @@ def learn(seen: SeenPods, supply: Supply) -> Loss:
         whole,
         _worth(asked, supply),
         _several(asked, total),
-        _beside(asked, seen, supply, total),
+        _beside(asked, seen, supply, total, SPREAD if spread else USUAL),
         _usual(asked, supply, total),
     )
 
@@ -184,7 +187,7 @@ def _part(demand: Demand) -> Demand:
     return replace(demand, memory=Memory(bytes=demand.per_card(0)), gpus=1)
 
 
-def _beside(asked: Iterable[_Asked], seen: SeenPods, supply: Supply, total: float) -> Beside:
+def _beside(asked: Iterable[_Asked], seen: SeenPods, supply: Supply, total: float, kept: float) -> Beside:
     """Weighs CPU and memory by how scarce they are: what all pods ask for, those without GPU too, for a byte
     of GPU memory that is asked for, beside what there is for one.
     """
@@ -198,7 +201,7 @@ def _beside(asked: Iterable[_Asked], seen: SeenPods, supply: Supply, total: floa
         all_cpu / total * supply.beside / supply.cpu if supply.cpu else 0.0,
         all_memory / total * supply.beside / supply.memory if supply.memory else 0.0,
     )
-    usual = (USUAL + SCARCE * _clip(10 * (tight - 0.9))) / total
+    usual = (kept + (SCARCE - kept) * _clip(10 * (tight - 0.9))) / total
     alone = [each for each in asked if each.demand.count == 1]
     return Beside(
         cpu * usual,

@@ -34,6 +34,8 @@ class Learned:
         """The statistics: all that the measure is learned from, besides the supply."""
         self.supply = supply
         """What the cluster has; its owner changes it."""
+        self.spread = True
+        """Whether others than the policy place pods without GPU, as kube-scheduler does."""
         self._matrix, self._read = matrix, read
         self._next = next_lesson(0)
         self._met = 0
@@ -66,7 +68,7 @@ class Learned:
         """The measure as it was learned last; learns first if that is due."""
         if self._taught is None or self._differs(self._taught):
             self._taught = self.supply.copy()
-            self._loss = learn(self.seen, self._taught)
+            self._loss = learn(self.seen, self._taught, spread=self.spread)
             self._tables = None
         return self._loss
 

@@ -26,6 +26,7 @@ class SimulatedCluster:
     def __init__(self, nodes: Iterable[SimulatedNode], scheduler: DefaultScheduler | None = None) -> None:
         """`scheduler` places the pods without GPU; by default the policy places them, too."""
         self.ledger = ClusterLedger()
+        self.ledger.learned.spread = scheduler is not None
         for node in nodes:
             self.ledger.set_node(node.name, node.gpus, {}, node.has)
         self._scheduler = scheduler
