@@ -52,8 +52,10 @@ BENCHES = {
     "bench.placement": Bench(
         "How full a cluster gets",
         "Allocated GPU in percent of the cluster, on the production trace `openb` with the protocol of FGD "
-        '("Beware of Fragmentation", USENIX ATC \'23), at 1.3 times the load that fits. The last column is '
-        "what that paper reports for its own policies: a comparison, not a check.",
+        '("Beware of Fragmentation", USENIX ATC \'23), at 1.3 times the load that fits; and the part of the '
+        "GPU asked for that is refused where pods come and go at the load that fits. `frag` goes through the "
+        "cluster's own ledger and policy, BestFit and FGD are replicas. The last column is what that paper "
+        "reports: a comparison, not a check.",
     ),
     "bench.scaling": Bench(
         "Scaling policies on a real trace",

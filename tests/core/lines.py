@@ -10,7 +10,7 @@ from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
 from cotenant.core.line import Served, Waiting, serve
-from cotenant.core.placement import DEFAULT_TYPICAL
+from cotenant.core.seen_pods import SeenPods
 
 PATIENCE = 60
 
@@ -28,7 +28,7 @@ def wait(id: str, demand: Demand, since: float = 0, priority: int = 0, held: tup
 
 
 def now(ledger: Ledger, line: Iterable[Waiting], at: float) -> Served:
-    return serve(ledger, line, at, PATIENCE, DEFAULT_TYPICAL)
+    return serve(ledger, line, at, PATIENCE, SeenPods())
 
 
 def admitted(served: Served) -> list[str]:

@@ -12,7 +12,7 @@ from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
 from cotenant.core.line import Fairness, Served, Waiting, serve
-from cotenant.core.placement import DEFAULT_TYPICAL
+from cotenant.core.seen_pods import SeenPods
 
 GPUS = [GPU("0", 0, "T4", 10), GPU("1", 1, "T4", 10)]
 
@@ -25,7 +25,7 @@ def served(caps: Caps, line: list[Waiting], running: dict[str, tuple[str, int]],
     """`running`: owner and size by id, all on GPU 0."""
     grants = [Grant(id, (Share("0", size),)) for id, (_, size) in running.items()]
     fair = Fairness(owners={id: owner for id, (owner, _) in running.items()}, caps=caps)
-    return serve(Ledger(GPUS, grants=grants), line, now, 60, DEFAULT_TYPICAL, fair)
+    return serve(Ledger(GPUS, grants=grants), line, now, 60, SeenPods(), fair)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Ledger
 from cotenant.core.line import Waiting, serve
-from cotenant.core.placement import DEFAULT_TYPICAL
+from cotenant.core.seen_pods import SeenPods
 
 LONGEST = 50
 
@@ -39,7 +39,7 @@ def simulate(gpus: list[GPU], jobs: list[Job], patience: float = PATIENCE) -> di
             line.append(wait(id, by_id[id].demand, since=at))
         else:
             assert ledger.release(id)
-        served = serve(ledger, line, at, patience, DEFAULT_TYPICAL)
+        served = serve(ledger, line, at, patience, SeenPods())
         ledger, line = served.ledger, remembered(line, served)
         for grant in served.admitted:
             started[grant.id] = at

@@ -9,7 +9,7 @@ from core.lines import PATIENCE, admitted, asks, filled, machine, remembered
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
 from cotenant.core.line import Fairness, Waiting, order, place_in_line, serve
-from cotenant.core.placement import DEFAULT_TYPICAL
+from cotenant.core.seen_pods import SeenPods
 
 
 def of(owner: str, *ids: str, since: float = 0, priority: int = 0) -> list[Waiting]:
@@ -44,7 +44,7 @@ def test_one_card_that_takes_one_at_a_time_goes_round() -> None:
     turns: dict[str, int] = {}
     started = []
     for number in range(len(line)):
-        served = serve(Ledger(machine(10)), line, 1000, PATIENCE, DEFAULT_TYPICAL, Fairness(turns))
+        served = serve(Ledger(machine(10)), line, 1000, PATIENCE, SeenPods(), Fairness(turns))
         (id,) = admitted(served)
         assert served.turns == (id,)
         started.append(id)
@@ -56,7 +56,7 @@ def test_one_card_that_takes_one_at_a_time_goes_round() -> None:
 def test_what_overtakes_its_owner_s_first_costs_no_turn() -> None:
     ledger = filled(machine(10, 4), 5, 0)
     line = [Waiting("big", asks(10), 0, 0, owner="ann"), Waiting("small", asks(2), 0, 1, owner="ann")]
-    served = serve(ledger, line, 2, PATIENCE, DEFAULT_TYPICAL, Fairness({"ann": 1}))
+    served = serve(ledger, line, 2, PATIENCE, SeenPods(), Fairness({"ann": 1}))
     assert (admitted(served), served.turns) == (["small"], ())
 
 
@@ -73,9 +73,7 @@ def test_a_big_demand_is_passed_by_each_other_owner_once() -> None:
             Waiting(f"b{at}", asks(6), 0, at * 10, owner="bob"),
         ]
         running = running[1:]  # the one that has run for longest ends
-        served = serve(
-            Ledger(gpus, grants=running), line, at * 10, PATIENCE, DEFAULT_TYPICAL, Fairness(turns)
-        )
+        served = serve(Ledger(gpus, grants=running), line, at * 10, PATIENCE, SeenPods(), Fairness(turns))
         owners = {each.id: each.owner for each in line}
         turns |= {owners[id]: at for id in served.turns}
         running += served.admitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -11,11 +12,13 @@ from hypothesis import strategies as st
 
 from cotenant.core.demand import PLACEMENTS, Demand, Memory
 from cotenant.core.errors import NoRoom
-from cotenant.core.fragmentation import Typical, coarse, fragmentation, stranded
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
+from cotenant.core.learning import Supply, learn
 from cotenant.core.ledger import Ledger
-from cotenant.core.placement import DEFAULT_TYPICAL, POLICIES, place, typical_of
+from cotenant.core.loss import Loss, Outlook
+from cotenant.core.placement import POLICIES, place
+from cotenant.core.seen_pods import SeenPods
 
 GI = 2**30
 
@@ -33,8 +36,13 @@ def gib(size: int, gpus: int = 1, placement: str = "frag", compute: int | None =
     return Demand(Memory(bytes=size * GI), gpus=gpus, placement=placement, compute=compute)
 
 
-def taken(ledger: Ledger, demand: Demand, typical: Typical = DEFAULT_TYPICAL) -> list[str] | None:
-    shares = place(ledger, demand, typical)
+def learned(ledger: Ledger, *seen: Demand) -> Loss:
+    """The measure where these demands were seen a thousand times each."""
+    return learn(SeenPods.of([demand for demand in seen for _ in range(1000)]), Supply.of(ledger.gpus))
+
+
+def taken(ledger: Ledger, demand: Demand, *seen: Demand) -> list[str] | None:
+    shares = place(ledger, demand, learned(ledger, *seen))
     return None if shares is None else [share.uuid for share in shares]
 
 
@@ -58,34 +66,27 @@ def test_spread_takes_the_card_with_most_room() -> None:
 def test_frag_leaves_room_that_the_typical_demand_can_use() -> None:
     """Best fit would leave 7Gi on the first card, which is lost to everybody who asks for 8Gi."""
     ledger = cards((9, 16), (10, 16))
-    typical = ((1, gib(8)),)
-    assert taken(ledger, gib(2), typical) == ["1"]
-    assert taken(ledger, gib(2, placement="binpack"), typical) == ["0"]
+    assert taken(ledger, gib(2), gib(8)) == ["1"]
+    assert taken(ledger, gib(2, placement="binpack"), gib(8)) == ["0"]
 
 
 def test_frag_keeps_whole_cards_whole_for_those_who_want_them() -> None:
     ledger = cards((16, 16), (16, 16), (6, 16))
-    assert taken(ledger, gib(4), ((1, Demand(whole=2)),)) == ["2"]
+    assert taken(ledger, gib(4), Demand(whole=2)) == ["2"]
     assert taken(ledger, gib(4)) == ["2"]
 
 
 def test_frag_keeps_the_only_card_that_does_for_a_model() -> None:
     gpus = [GPU("rare", 0, "H100", 16 * GI), GPU("plain", 1, "T4", 40 * GI)]
-    wishes = ((1, Demand(Memory(bytes=16 * GI), models=("H100",))),)
+    wishes = Demand(Memory(bytes=16 * GI), models=("H100",))
     assert taken(Ledger(gpus), gib(2), wishes) == ["plain"]
     assert taken(Ledger(gpus), gib(2, placement="binpack"), wishes) == ["rare"]
-
-
-def test_a_small_gain_in_the_measure_does_not_outweigh_a_tight_fit() -> None:
-    """A kind of demand that is one in fifty must not decide; a tenth of a card is the least that counts."""
-    ledger = cards((9, 16), (10, 16))
-    assert taken(ledger, gib(2), ((49, gib(1)), (1, gib(8)))) == ["0"]
 
 
 def test_ties_go_to_the_best_fit_then_to_the_smaller_index() -> None:
     for placement in PLACEMENTS:
         assert taken(cards((16, 16), (16, 16)), gib(4, placement=placement)) == ["0"]
-    assert taken(cards((16, 16), (12, 16)), gib(4), ((1, gib(1)),)) == ["1"]
+    assert taken(cards((16, 16), (12, 16)), gib(4), gib(1)) == ["1"]
     shuffled = [GPU("b", 1, "T4", 16 * GI), GPU("a", 0, "T4", 16 * GI)]
     assert taken(Ledger(shuffled), gib(4)) == ["a"]
 
@@ -93,7 +94,7 @@ def test_ties_go_to_the_best_fit_then_to_the_smaller_index() -> None:
 @pytest.mark.parametrize("placement", ["frag", "binpack"])
 def test_a_whole_card_is_the_smallest_that_does(placement: str) -> None:
     ledger = cards((80, 80), (16, 16), (15, 16))
-    assert taken(ledger, Demand(whole=1, placement=placement), ((1, gib(1)),)) == ["1"]
+    assert taken(ledger, Demand(whole=1, placement=placement), gib(1)) == ["1"]
     assert taken(ledger, Demand(whole=2, placement=placement)) == ["0", "1"]
     assert taken(ledger, Demand(whole=3, placement=placement)) is None
 
@@ -135,45 +136,15 @@ def test_closed_sick_and_unwished_cards_are_not_taken() -> None:
     assert place(ledger, replace(gib(4), uuids=("c",))) is None
 
 
-def test_the_measure_is_the_papers() -> None:
-    """Four cards with 2, 16, 16 and 8 of 16 free: worked out by hand."""
-    rooms = cards((2, 16), (16, 16), (16, 16), (8, 16)).room()
-    assert stranded(rooms, gib(1)) == 0
-    assert stranded(rooms, gib(8)) == 2 * GI
-    assert stranded(rooms, gib(9)) == 10 * GI
-    assert stranded(rooms, Demand(whole=2)) == 10 * GI
-    assert stranded(rooms, Demand(whole=3)) == 42 * GI
-    assert stranded(rooms, gib(17)) == 42 * GI
-    assert stranded(rooms, Demand(models=("H100",))) == 42 * GI
-    assert stranded(rooms, gib(24, gpus=3)) == 2 * GI
-    assert fragmentation(rooms, ((3, gib(8)), (1, Demand(whole=3)))) == 48 * GI
-    assert coarse(48 * GI, ((4, gib(8)),), 16 * GI) == 7
-    assert coarse(-1, ((4, gib(8)),), 16 * GI) == -1
-
-
-def test_a_demand_that_fits_nowhere_in_future_or_weighs_nothing_has_no_say() -> None:
+def test_a_demand_that_was_seen_and_fits_nowhere_has_no_say() -> None:
     ledger = cards((9, 16), (5, 16))
-    for typical in ((), ((0, gib(8)),), ((1, gib(100)),), ((1, Demand(whole=9)),)):
-        assert taken(ledger, gib(4), typical) == ["1"]
+    for never in (gib(100), Demand(whole=9)):
+        assert taken(ledger, gib(4), never) == ["1"]
 
 
 def test_a_machine_without_cards_or_with_empty_ones_has_no_room() -> None:
     assert place(Ledger([]), Demand()) is None
     assert place(Ledger([GPU("a", 0, "?", 0)]), gib(1)) is None
-
-
-def test_typical_demands_are_the_most_frequent_that_cover_95_percent() -> None:
-    past = (
-        [gib(4)] * 90
-        + [gib(8, placement="spread"), replace(gib(8), uuids=("x",))] * 2
-        + [Demand(whole=1)] * 3
-    )
-    past += [gib(size) for size in (1, 2, 3)]
-    assert typical_of(past) == ((90, gib(4)), (4, gib(8)), (3, Demand(whole=1)))
-    assert typical_of(past[:90]) == ((90, gib(4)),)
-    assert typical_of(reversed(past)) == typical_of(past)
-    assert typical_of([]) == DEFAULT_TYPICAL
-    assert len(typical_of(past, Fraction(1))) == 6
 
 
 sizes = st.integers(1, 24)
@@ -191,7 +162,9 @@ demands = st.builds(
     models=st.sampled_from([(), ("T4",), ("A100", "T4")]),
     placement=st.sampled_from(PLACEMENTS),
 ) | st.builds(Demand, whole=st.integers(1, 3), placement=st.sampled_from(PLACEMENTS))
-typicals = st.lists(st.tuples(st.integers(0, 9), demands), max_size=5)
+seen_demands = st.lists(st.tuples(st.integers(1, 40), demands), max_size=5).map(
+    lambda seen: SeenPods.of([demand for count, demand in seen for _ in range(count)])
+)
 
 
 @st.composite
@@ -199,7 +172,7 @@ def ledgers(draw: st.DrawFn) -> Ledger:
     gpus = draw(gpu_list)
     ledger = Ledger(gpus, {gpu.uuid: draw(st.just(0) | st.integers(0, gpu.memory)) for gpu in gpus})
     for number, demand in enumerate(draw(st.lists(demands, max_size=5))):
-        shares = place(ledger, demand, ())
+        shares = place(ledger, demand)
         if shares:
             ledger.charge(Grant(f"g{number}", shares))
     return ledger
@@ -221,11 +194,11 @@ def fitting(ledger: Ledger, demand: Demand) -> list[str]:
     return fit
 
 
-@given(ledgers(), demands, typicals)
+@given(ledgers(), demands, seen_demands)
 def test_what_is_placed_can_be_charged_and_what_can_be_charged_is_placed(
-    ledger: Ledger, demand: Demand, typical: Typical
+    ledger: Ledger, demand: Demand, seen: SeenPods
 ) -> None:
-    shares, fit = place(ledger, demand, typical), fitting(ledger, demand)
+    shares, fit = place(ledger, demand, learn(seen, Supply.of(ledger.gpus))), fitting(ledger, demand)
     if shares is None:
         assert len(fit) < demand.count
         return
@@ -234,38 +207,47 @@ def test_what_is_placed_can_be_charged_and_what_can_be_charged_is_placed(
     ledger.charge(Grant("new", shares))
 
 
-@given(ledgers(), demands, typicals)
-def test_frag_takes_the_card_of_the_least_increase_by_the_plain_measure(
-    ledger: Ledger, demand: Demand, typical: Typical
+@given(ledgers(), demands, seen_demands)
+def test_frag_takes_the_card_in_use_or_the_unused_one_after_which_least_is_lost(
+    ledger: Ledger, demand: Demand, seen: SeenPods
 ) -> None:
-    if demand.count > 1:
-        demand = Demand(placement="frag")
-    demand = replace(demand, placement="frag")
+    if demand.memory is None or demand.count > 1:
+        demand = Demand(Memory(bytes=5))
+    demand = replace(demand, placement="frag", models=())
+    loss = learn(seen, Supply.of(ledger.gpus))
+    loss = replace(loss, usual={})
+    now = {room.gpu.uuid: room for room in ledger.room()}
 
-    def cost(uuid: str) -> tuple[int, int, int, int]:
-        gpu = ledger.room_on(uuid).gpu
-        after = ledger.copy()
-        after.charge(
-            Grant("new", (Share(uuid, demand.per_card(gpu.memory), demand.compute, demand.memory is None),))
-        )
-        increase = fragmentation(after.room(), typical) - fragmentation(ledger.room(), typical)
-        largest = max(each.memory for each in ledger.gpus)
-        return coarse(increase, typical, largest), after.free(uuid), gpu.memory, gpu.index
+    def after(uuid: str) -> Ledger:
+        share = Share(uuid, demand.per_card(now[uuid].gpu.memory), demand.compute)
+        changed = ledger.copy()
+        changed.charge(Grant("new", (share,)))
+        return changed
 
-    best = min(fitting(ledger, demand), key=cost, default=None)
-    assert taken(ledger, demand, typical) == (None if best is None else [best])
+    def on_card(uuid: str) -> tuple[int, int]:
+        lost = [loss.card(now[uuid].gpu.memory).of(room) for room in (after(uuid).room_on(uuid), now[uuid])]
+        return lost[0] - lost[1], now[uuid].gpu.index
+
+    def on_node(uuid: str) -> int:
+        changed = after(uuid)
+        return Outlook(loss).cost(list(now.values()), [changed.room_on(each) for each in now])
+
+    fit = fitting(ledger, demand)
+    groups = [[each for each in fit if now[each].unused is unused] for unused in (False, True)]
+    best = [min(group, key=on_card) for group in groups if group]
+    shares = place(ledger, demand, loss)
+    assert (shares and [share.uuid for share in shares]) == ([min(best, key=on_node)] if best else None)
 
 
-@given(ledgers(), demands, typicals, st.randoms(use_true_random=False))
+@given(ledgers(), demands, seen_demands, st.randoms(use_true_random=False))
 def test_the_order_in_which_cards_are_listed_makes_no_difference(
-    ledger: Ledger, demand: Demand, typical: Typical, chance: object
+    ledger: Ledger, demand: Demand, seen: SeenPods, chance: Random
 ) -> None:
     gpus = list(ledger.gpus)
-    chance.shuffle(gpus)  # type: ignore[attr-defined]
+    chance.shuffle(gpus)
     outside = {gpu.uuid: ledger.outside(gpu.uuid) for gpu in gpus}
-    assert place(Ledger(gpus, outside, ledger.grants.values()), demand, typical) == place(
-        ledger, demand, typical
-    )
+    loss = learn(seen, Supply.of(gpus))
+    assert place(Ledger(gpus, outside, ledger.grants.values()), demand, loss) == place(ledger, demand, loss)
 
 
 @given(gpu_list, demands, st.integers(2, 2**30))

@@ -19,9 +19,11 @@ from typing import Protocol, TypeVar
 from cotenant.core.caps import NO_CAPS, Caps, Holding, least_memory
 from cotenant.core.demand import Demand
 from cotenant.core.grant import Grant
+from cotenant.core.learning import Supply, learn
 from cotenant.core.ledger import Ledger, Room
-from cotenant.core.placement import Typical, place
+from cotenant.core.placement import place
 from cotenant.core.refusal import Refusal
+from cotenant.core.seen_pods import SeenPods
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +130,19 @@ def serve(
     line: Iterable[Waiting],
     now: float,
     patience: float,
-    typical: Typical,
+    seen: SeenPods,
     fairness: Fairness | None = None,
 ) -> Served:
-    """Decides which demands start now and which GPUs are held. The given ledger is not changed."""
-    fair = fairness or Fairness()
+    """Decides which demands start now and which GPUs are held. The given ledger is not changed. `seen`: the
+    demands that were served before.
+    """
+    fair, loss = fairness or Fairness(), learn(seen, Supply.of(ledger.gpus))
     after, queue = ledger.copy(), order(line, fair.turns)
     admitted, held, closed = list[Grant](), dict[str, tuple[str, ...]](), set[str]()
     held_before = {uuid: waiting.id for waiting in reversed(queue) for uuid in waiting.held}
     holding, passed, turns = fair.holding(ledger), set[str](), list[str]()
     for waiting in queue:
-        shares = place(after, waiting.demand, typical, closed)
+        shares = place(after, waiting.demand, loss, closed)
         if shares is not None:
             grant, has = Grant(waiting.id, shares), holding.get(waiting.owner, Holding())
             if fair.caps.refuse(waiting.owner, has, grant.memory) is not None:

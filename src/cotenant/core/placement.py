@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from cotenant.core.demand import Demand
-from cotenant.core.fragmentation import DEFAULT_TYPICAL, Typical, increases, typical_of
 from cotenant.core.grant import Share
+from cotenant.core.learning import Supply, learn
 from cotenant.core.ledger import Ledger, Room
+from cotenant.core.loss import Loss, Outlook
 from cotenant.core.refusal import (
     NoRoomNow,
     Refusal,
@@ -21,51 +22,65 @@ from cotenant.core.refusal import (
     UnknownModel,
     UnknownUUID,
 )
+from cotenant.core.seen_pods import SeenPods
 
-__all__ = ["DEFAULT_TYPICAL", "POLICIES", "Typical", "choose", "impossible", "place", "typical_of", "why_not"]
+__all__ = ["POLICIES", "choose", "impossible", "place", "why_not"]
 
 Key = tuple[float, ...]
-Rank = Callable[[int, Room], Key]
-"""Ranks the GPU at a position, given its room after: the least wins, then the best fit, then the first."""
-
-Policy = Callable[[Sequence[Room], Typical], Rank]
-"""Reads all rooms of one machine once and returns the function that ranks each of them."""
+Policy = Callable[[Sequence[Room], Demand, Outlook, Sequence[int]], int]
+"""Chooses the GPU for the next part of a demand, among those at the positions where it fits."""
 
 
 def place(
-    ledger: Ledger, demand: Demand, typical: Typical = DEFAULT_TYPICAL, closed: Collection[str] = frozenset()
+    ledger: Ledger, demand: Demand, loss: Loss | None = None, closed: Collection[str] = frozenset()
 ) -> tuple[Share, ...] | None:
-    """Returns the shares it would get, or None if there is no room now. Nothing is charged."""
+    """Returns the shares it would get, or None if there is no room now. Nothing is charged.
+
+    `loss` measures what a placement loses to others; without it nothing is known of them.
+    """
     rooms = sorted(ledger.room(), key=lambda room: (room.gpu.index, room.gpu.uuid))
-    taken = choose(rooms, demand, typical, closed)
+    if loss is None:
+        loss = learn(SeenPods(), Supply.of(ledger.gpus))
+    taken = choose(rooms, demand, Outlook(loss, reserved=_reserved(rooms, demand, loss)), closed)
     return None if taken is None else tuple(_share(rooms[at], demand) for at in taken)
 
 
 def choose(
-    rooms: Sequence[Room], demand: Demand, typical: Typical, closed: Collection[str] = frozenset()
+    rooms: Sequence[Room], demand: Demand, outlook: Outlook, closed: Collection[str] = frozenset()
 ) -> tuple[int, ...] | None:
     """Chooses the GPUs of one machine by their positions, in the order of the rooms."""
     now, taken = list(rooms), list[int]()
     open_at = [at for at, room in enumerate(rooms) if room.gpu.uuid not in closed and room.fits(demand)]
     if len(open_at) < demand.count:
         return None
+    policy = POLICIES[demand.placement]
     for _ in range(demand.count):
-        rank = POLICIES[demand.placement](now, typical)
-        after = {at: now[at].after(_share(now[at], demand)) for at in _first_of_alike(now, open_at)}
-        best = min(after, key=lambda at: (*rank(at, after[at]), *_best_fit(after[at]), at))
-        now[best] = after[best]
+        best = policy(now, demand, outlook, _first_of_alike(now, open_at))
+        now[best] = now[best].after(_share(now[best], demand))
         open_at.remove(best)
         taken.append(best)
     return tuple(sorted(taken))
 
 
-def _first_of_alike(rooms: Sequence[Room], positions: Sequence[int]) -> Iterable[int]:
+def _reserved(rooms: Iterable[Room], demand: Demand, loss: Loss) -> frozenset[str]:
+    """Returns the models that are kept for others, who ask for them by name. Who of those that have a grant
+    did so is not known here: it counts as nobody.
+    """
+    if not loss.usual:
+        return frozenset()
+    free: dict[str, int] = {}
+    for room in rooms:
+        free[room.gpu.model] = free.get(room.gpu.model, 0) + room.free
+    return loss.reserved(free, {}, demand.models)
+
+
+def _first_of_alike(rooms: Sequence[Room], positions: Sequence[int]) -> tuple[int, ...]:
     """Keeps one GPU of each group of equal rooms: most are empty or full, and the first would win anyway."""
     first = dict[tuple[object, ...], int]()
     for at in positions:
         room = rooms[at]
         first.setdefault((room.free, room.gpu.memory, room.compute_free, room.unused, room.gpu.model), at)
-    return first.values()
+    return tuple(first.values())
 
 
 def _share(room: Room, demand: Demand) -> Share:
@@ -73,22 +88,40 @@ def _share(room: Room, demand: Demand) -> Share:
     return Share(gpu.uuid, demand.per_card(gpu.memory), demand.compute, whole=demand.memory is None)
 
 
-def _best_fit(after: Room) -> Key:
+def _best_fit(room: Room, demand: Demand) -> Key:
     """Ranks by what is left over; of GPUs granted whole, the smallest comes first."""
-    return after.free, after.gpu.memory
+    left = 0 if demand.memory is None else room.free - demand.per_card(room.gpu.memory)
+    return left, room.gpu.memory
 
 
-def _binpack(_rooms: Sequence[Room], _typical: Typical) -> Rank:
-    return lambda _at, _after: ()
+def _binpack(rooms: Sequence[Room], demand: Demand, _outlook: Outlook, fit: Sequence[int]) -> int:
+    return min(fit, key=lambda at: (_best_fit(rooms[at], demand), at))
 
 
-def _spread(rooms: Sequence[Room], _typical: Typical) -> Rank:
-    return lambda at, _after: (-rooms[at].free,)
+def _spread(rooms: Sequence[Room], demand: Demand, _outlook: Outlook, fit: Sequence[int]) -> int:
+    return min(fit, key=lambda at: (-rooms[at].free, _best_fit(rooms[at], demand), at))
 
 
-def _frag(rooms: Sequence[Room], typical: Typical) -> Rank:
-    increase = increases(rooms, typical)
-    return lambda at, after: (increase(at, after),)
+def _frag(rooms: Sequence[Room], demand: Demand, outlook: Outlook, fit: Sequence[int]) -> int:
+    """Several parts and whole cards go where least is left. A part of one card goes to the GPU in use where
+    least is lost, or to an unused one if that loses less on the whole.
+    """
+    if demand.memory is None or demand.count > 1:
+        return _binpack(rooms, demand, outlook, fit)
+
+    def on_card(at: int) -> tuple[int, int]:
+        room, size = rooms[at], rooms[at].gpu.memory
+        after, card = room.after(_share(room, demand)), outlook.loss.card(size)
+        more = card.used(after.free) - card.of(room)
+        return more + outlook.reserve(room.gpu, room.free - after.free), at
+
+    def on_node(at: int) -> int:
+        after = rooms[at].after(_share(rooms[at], demand))
+        return outlook.cost(rooms, [*rooms[:at], after, *rooms[at + 1 :]])
+
+    groups = ([at for at in fit if rooms[at].unused is unused] for unused in (False, True))
+    best = [min(group, key=on_card) for group in groups if group]
+    return best[0] if len(best) == 1 else min(best, key=on_node)
 
 
 POLICIES: dict[str, Policy] = {"frag": _frag, "binpack": _binpack, "spread": _spread}

@@ -18,8 +18,9 @@ from cotenant.core.errors import BadInput, LedgerUnusable, NoRoom
 from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Ledger
 from cotenant.core.line import Fairness, Served, order, serve
-from cotenant.core.placement import impossible, typical_of, why_not
+from cotenant.core.placement import impossible, why_not
 from cotenant.core.refusal import Refusal
+from cotenant.core.seen_pods import SeenPods
 from cotenant.hardware import slots
 from cotenant.hardware.accounting import NOISE, GpuAccount
 from cotenant.hardware.nvml import CardReading, NoDriver, with_known
@@ -217,7 +218,7 @@ def _grant(machine: Machine, books: Books, sight: GpuReadings | None = None) -> 
     line, time = [job.waiting for job in books.waiting], now()
     fair = _fairness(machine, books.granted, books.turns())
     served = serve(
-        sight.ledger(books.granted), line, time, machine.patience, typical_of(books.history()), fair
+        sight.ledger(books.granted), line, time, machine.patience, SeenPods.of(books.history()), fair
     )
     admitted = []
     for grant in served.admitted:

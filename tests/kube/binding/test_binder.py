@@ -26,14 +26,13 @@ from cotenant.kube.binding.binder import NotBound
 def test_a_bind_carries_the_grant():
     async def main():
         at = world(16, 8)
-        served = []
-        at.binder.bound = served.append
         await at.bind("a")
         bound_and_charged(at)
         assert at.free() in ([16, 4], [12, 8])
         assert at.api.calls == [("bind", "pods", "a")]
         assert names.devices("main") in at.api.truth("a").metadata.annotations
-        assert [demand.memory for demand in served] == [4 * GI]
+        (seen,) = at.cluster.learned.seen.counts
+        assert seen.demand.per_card(0) == 4 * GI
 
     run(main())
 

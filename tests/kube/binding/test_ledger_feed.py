@@ -7,6 +7,7 @@ from kube.builders import GI, node_json, pod_json
 from kube.fakeapi import hangs
 from kube.world import World
 
+from cotenant.core.loss import Spare
 from cotenant.dialects import names
 
 
@@ -276,5 +277,25 @@ def test_a_pod_that_came_and_went_while_nobody_looked_is_found_out():
         await asyncio.sleep(600)
         assert len(lists) == 1, "what is seen is not listed for"
         counting.cancel()
+
+    run(main())
+
+
+def test_what_all_pods_take_beside_gpus_is_known_and_given_back_when_they_end():
+    async def main():
+        at = World()
+        at.api.add_node(node_json("n1", 16, cpu="8", memory="32Gi", pods="10"))
+        at.api.add(pod_json("plain", None, node="n1", cpu="1500m"))
+        assert at.cluster.spare("n1") == Spare(6500, 32 * GI, 9)
+        at.api.add(pod_json("gpu", cpu="2", annotations={names.GPU_MODEL: "A100"}))
+        await at.bind("gpu")
+        assert at.cluster.spare("n1") == Spare(4500, 32 * GI, 8)
+        seen = {(kind.demand is None, kind.cpu) for kind in at.cluster.learned.seen.counts}
+        assert seen == {(True, 1500), (False, 2000)}
+        again = restarted(at)
+        assert again.cluster.spare("n1") == at.cluster.spare("n1")
+        for name in ("plain", "gpu"):
+            at.api.drop(name)
+        assert at.cluster.spare("n1") == Spare(8000, 32 * GI, 10)
 
     run(main())

@@ -12,7 +12,9 @@ from cotenant.core.demand import PLACEMENTS, Demand, Memory
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Grant, Share
 from cotenant.core.ledger import Ledger
+from cotenant.core.loss import Requests, Spare
 from cotenant.core.placement import place
+from cotenant.core.seen_pods import SeenPods
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
@@ -68,7 +70,7 @@ def slow_place(ledger: Ledger, demands: Sequence[Demand], closed: Collection[str
         ),
     )
     for number, demand in enumerate(order):
-        shares = place(after, replace(demand, placement="binpack"), (), closed)
+        shares = place(after, replace(demand, placement="binpack"), None, closed)
         if shares is None:
             return None
         after.charge(Grant(f"new-{number}", shares))
@@ -89,6 +91,7 @@ def slow_verdict(ledger: Ledger, demands: Sequence[Demand], closed: Collection[s
 
 
 sizes = st.integers(0, 24)
+amounts = st.integers(0, 40)
 models = st.sampled_from(["T4", "NVIDIA A100-SXM4-80GB"])
 memories = st.integers(4, 40).map(lambda size: Memory(bytes=size)) | st.sampled_from([10, 33, 50, 100]).map(
     lambda percent: Memory(percent=Fraction(percent))
@@ -128,16 +131,22 @@ def gpus(draw: st.DrawFn, node: str) -> list[GPU]:
 @st.composite
 def fleets(draw: st.DrawFn, most: int = 4) -> ClusterLedger:
     """Some nodes, some charges that fit, some that do not, some holds."""
-    cluster = ClusterLedger(typical=draw(typicals))
+    cluster = ClusterLedger()
+    cluster.learned.remember(draw(seen_pods))
     for number in range(draw(st.integers(1, most))):
         name = f"n{number}"
         cards = draw(gpus(name))
         outside = {gpu.uuid: draw(st.just(0) | st.integers(0, gpu.memory)) for gpu in cards}
-        cluster.set_node(name, cards, {uuid: size for uuid, size in outside.items() if size})
+        has = Spare() if draw(st.booleans()) else Spare(draw(amounts), draw(amounts), draw(st.integers(1, 8)))
+        cluster.set_node(name, cards, {uuid: size for uuid, size in outside.items() if size}, has)
+        for at in range(draw(st.integers(0, 2))):
+            cluster.request(f"{name}-plain-{at}", name, Requests(draw(amounts), draw(amounts)))
         for at, demand in enumerate(draw(st.lists(demands(), max_size=4))):
-            shares = place(cluster.ledger(name), demand, ())
+            shares = place(cluster.ledger(name), demand)
             if shares is not None:
-                cluster.charge(name, PodGrant(f"{name}-pod-{at}", (SlotGrant("c", shares),)))
+                uid = f"{name}-pod-{at}"
+                cluster.charge(name, PodGrant(uid, (SlotGrant("c", shares),)))
+                cluster.request(uid, name, Requests(draw(amounts), draw(amounts), bool(demand.models)))
         if cards and draw(st.booleans()):
             share = Share(
                 draw(st.sampled_from(cards)).uuid, draw(st.integers(1, 30)), draw(st.none() | st.just(70))
@@ -150,7 +159,27 @@ def fleets(draw: st.DrawFn, most: int = 4) -> ClusterLedger:
     return cluster
 
 
-typicals = st.lists(st.tuples(st.integers(0, 9), demands()), max_size=4).map(tuple)
+def seen(*pods: tuple[int, Demand | None]) -> SeenPods:
+    """Statistics with so many pods of each demand, of which CPU and memory are not known."""
+    statistics = SeenPods()
+    for count, demand in pods:
+        for _ in range(count):
+            statistics.add(() if demand is None else (demand,))
+    return statistics
+
+
+@st.composite
+def some_pods(draw: st.DrawFn) -> SeenPods:
+    """Statistics of some pods, with and without GPU."""
+    statistics = SeenPods()
+    for demand in draw(st.lists(st.none() | demands(), max_size=5)):
+        cpu, memory = draw(st.integers(0, 16)), draw(st.integers(0, 64))
+        for _ in range(draw(st.integers(1, 40))):
+            statistics.add(() if demand is None else (demand,), cpu, memory)
+    return statistics
+
+
+seen_pods = some_pods()
 
 
 def closed_to(cluster: ClusterLedger, node: str, uid: str) -> set[str]:

@@ -13,7 +13,9 @@ from cotenant.core.demand import Demand
 from cotenant.core.errors import DuplicateCharge, NoRoom
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
+from cotenant.core.learning import Supply
 from cotenant.core.ledger import Ledger
+from cotenant.core.loss import PLENTY, Requests, Spare
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.placing import place_pod
@@ -335,3 +337,42 @@ class AgainstPlainLedgers(RuleBasedStateMachine):
 
 TestAgainstPlainLedgers = AgainstPlainLedgers.TestCase
 TestAgainstPlainLedgers.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+def test_what_pods_take_beside_gpus_is_counted_with_or_without_gpu_and_before_the_node_is_known() -> None:
+    cluster = ClusterLedger()
+    cluster.request("early", "n0", Requests(1000, 5))
+    cluster.set_node("n0", [GPU("a", 0, "T4", 16 * GI)], {}, Spare(8000, 50, 3))
+    assert cluster.spare("n0") == Spare(7000, 45, 2)
+    assert cluster.request("late", "n0", Requests(500, 5))
+    assert not cluster.request("late", "n0", Requests(500, 5))
+    assert not cluster.request("late", "n0", Requests(2000, 5))
+    (row,) = cluster.rows(["n0"]).tolist()
+    matrix = cluster.matrix
+    assert (matrix.cpu[row], matrix.memory[row], matrix.pods[row]) == (5000, 40, 1)
+    cluster.set_node("n0", [GPU("a", 0, "T4", 16 * GI)], {}, Spare(9000, 50, 2))
+    assert cluster.spare("n0") == Spare(0, 0, 0)  # no place for another pod
+    cluster.release("early")
+    assert cluster.spare("n0") == Spare(7000, 45, 1)
+    assert cluster.request("late", "n1", Requests(2000, 5))
+    assert cluster.spare("n0") == Spare(9000, 50, 2)
+    cluster.drop_node("n0")
+    assert (matrix.cpu[row], matrix.pods[row]) == (PLENTY, PLENTY)
+
+
+def test_what_is_free_of_each_kind_of_card_is_kept_in_step() -> None:
+    cluster = ledger_of_cluster([(16, 16), (4, 24)], [(0, 16)])
+    by_size = dict(
+        zip((gpu.memory for gpu in cluster.matrix.kinds.gpus), cluster.matrix.free_of_kind[1:], strict=True)
+    )
+    assert by_size == {16 * GI: 16 * GI, 24 * GI: 4 * GI}
+    cluster.release("on-n1-0")
+    cluster.drop_node("n0")
+    assert cluster.matrix.free_of_kind[1:] == [16 * GI, 0]
+
+
+def test_the_supply_is_that_of_the_nodes_that_exist() -> None:
+    cluster = ledger_of_cluster([(16, 16), (4, 24)], [(0, 16)])
+    cluster.set_node("n1", [GPU("n1-0", 0, "T4", 16 * GI)], {}, Spare(4000, 7, 1))
+    cluster.drop_node("n0")
+    assert cluster.learned.supply == Supply({("T4", 16 * GI): 1}, 4000, 7, 16 * GI, 16 * GI)

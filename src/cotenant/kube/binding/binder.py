@@ -29,6 +29,7 @@ from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.annotation_size import RESERVE, overflow, size_with
 from cotenant.kube.pods.demand import demand_of, has_ended
+from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.pods.slots import PodDemand
 from cotenant.kube.scheduling.placing import place_pod
 
@@ -86,8 +87,6 @@ class Binder:
     """Raises unless no other server can lead for this many seconds."""
     wall_ns: Callable[[], int] = time.time_ns
     random: Random = field(default_factory=Random, repr=False)
-    bound: Callable[[PodDemand], None] = lambda _: None
-    """Called with every demand that was served."""
     _doubts: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def bind(self, namespace: str, name: str, uid: str, node: str) -> None:
@@ -176,7 +175,9 @@ class Binder:
             self._doubt(pod)  # stopped when it may have been sent
             raise
         self.line.forget(meta.uid)
-        self.bound(demand)
+        if demand.slots:
+            beside = beside_gpus(pod)
+            self.feed.cluster.learned.see(demand.demands, beside.cpu, beside.memory)
 
     def _charge(self, pod: Pod, node: str, demand: PodDemand) -> dict[str, str]:
         """Checks again what filter promised: two pods may have been promised the same room. The annotations
@@ -184,7 +185,8 @@ class Binder:
         """
         cluster, meta = self.feed.cluster, pod.metadata
         cluster.release(meta.uid)
-        grant = place_pod(cluster, node, meta.uid, demand.slots)
+        requests = beside_gpus(pod)
+        grant = place_pod(cluster, node, meta.uid, demand.slots, requests)
         if grant is None:
             self.line.add(pod, demand.demands)
             raise NoRoom(f"no room on the GPUs of {node} any more")
@@ -195,6 +197,7 @@ class Binder:
         if excess:
             raise BadInput(f"metadata.annotations: with the grant, {excess}: remove or shorten some")
         cluster.charge(node, grant)
+        cluster.request(meta.uid, node, requests)
         return annotations
 
     def _give_back(self, uid: str) -> None:

@@ -19,6 +19,7 @@ from cotenant.kube.binding.fencing import NotChanged
 from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.gpus import gpus_of_node
 from cotenant.kube.pods.demand import grant_of, has_ended
+from cotenant.kube.pods.requests import beside_gpus, spare_of_node
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
 log = get_logger(__name__)
@@ -108,6 +109,7 @@ class LedgerFeed:
         grant = self.grant(pod)
         if grant is not None:
             self.cluster.load(pod.spec.node_name, grant)
+            self.cluster.request(pod.metadata.uid, pod.spec.node_name, beside_gpus(pod))
         return grant is not None
 
     def fenced(self, uid: str, refused: NotChanged | None) -> None:
@@ -159,7 +161,7 @@ class LedgerFeed:
             gpus, outside = (), {}
         else:
             self._unreadable.discard(name)
-        self.cluster.set_node(name, gpus, outside)
+        self.cluster.set_node(name, gpus, outside, spare_of_node(change.object))
 
     def _on_pod(self, change: Change[Pod]) -> None:
         pod = change.object
@@ -168,12 +170,23 @@ class LedgerFeed:
             self.cluster.release(uid)
             self._unreadable.discard(uid)
             self.unfenced.pop(uid, None)
-        elif pod.spec.node_name and not self._is_known(change):
-            grant = self.grant(pod)
-            if grant is not None:
-                self.cluster.load(pod.spec.node_name, grant)
-            elif uid not in self.under_way:
-                self.cluster.release(uid)
+        elif pod.spec.node_name:
+            if not self._is_known(change):
+                grant = self.grant(pod)
+                if grant is not None:
+                    self.cluster.load(pod.spec.node_name, grant)
+                elif uid not in self.under_way and self.cluster.charged(uid) is not None:
+                    self.cluster.release(uid)
+            self._count_beside(pod)
+
+    def _count_beside(self, pod: Pod) -> None:
+        """Counts what a pod takes of its node beside GPUs. One without GPU is seen here for the first time;
+        the others are when they are bound.
+        """
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        requests, cluster = beside_gpus(pod), self.cluster
+        if cluster.request(uid, node, requests) and cluster.charged(uid) is None and cluster.gpus(node):
+            cluster.learned.see((), requests.cpu, requests.memory)
 
     def _is_known(self, change: Change[Pod]) -> bool:
         """Reports whether it is charged already and only something else has changed, as in most changes of a

@@ -11,19 +11,20 @@ from collections.abc import Iterable
 from typing import Any
 
 from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.seen_pods import SeenPods
 from cotenant.kube.api.errors import KubeError
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.binding.binder import Binder, BinderLine
 from cotenant.kube.binding.fencing import NotChanged, fence_all
-from cotenant.kube.binding.history import LONGEST, History
 from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.fields import GPU_FIELDS
 from cotenant.kube.parts.part import Context, Part, Term
 from cotenant.kube.pods.demand import demand_of, has_ended, holds_slot
 from cotenant.kube.pods.fields import gpu_fields
+from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.settings import Settings
 from cotenant.observe.exposition import gauge
@@ -33,7 +34,7 @@ log = get_logger(__name__)
 
 
 class LedgerPart(Part):
-    """Shares the ClusterLedger, its LedgerFeed and the History of demands."""
+    """Shares the ClusterLedger and its LedgerFeed."""
 
     name = "ledger"
     counts_for_readiness = False
@@ -44,7 +45,6 @@ class LedgerPart(Part):
         self._pods, self._nodes = context.informers[PODS], context.informers[NODES]
         self._cluster = context.share(ClusterLedger())
         self._feed = context.share(LedgerFeed(self._pods.store, self._nodes.store, self._cluster))
-        self._history = context.share(History(self._cluster))
         self._fencing: str | None = None
         gauge(Metric.CHARGED_PODS, context.registry).set_function(lambda: len(self._cluster.pods))
 
@@ -104,15 +104,19 @@ class LedgerPart(Part):
         self._fencing = f"{left} pods that wait are not fenced yet: {error}" if left else None
 
     def _learn(self) -> None:
-        """Takes what runs for typical, until more is known."""
-        for uid in list(self._cluster.pods)[:LONGEST]:
-            pod = self._pods.store.get(uid)
-            if pod is not None:
-                try:
-                    self._history.add(demand_of(pod, self._dialects))
-                except BadInput:
-                    continue
-        self._history.learn()
+        """Takes what runs on nodes with GPUs for typical, until more is known."""
+        seen, cluster = SeenPods(), self._cluster
+        for pod in self._pods.store:
+            charged = cluster.charged(pod.metadata.uid) is not None
+            if has_ended(pod) or not (charged or cluster.gpus(pod.spec.node_name)):
+                continue
+            beside = beside_gpus(pod)
+            try:
+                demands = demand_of(pod, self._dialects).demands if charged else ()
+            except BadInput:
+                continue
+            seen.add(demands, beside.cpu, beside.memory)
+        cluster.learned.remember(seen)
 
 
 class Binding(Part):
@@ -128,7 +132,6 @@ class Binding(Part):
                 context.use(BinderLine),  # type: ignore[type-abstract]
                 context.settings.dialects,
                 context.leading.must_lead,
-                bound=context.use(History).add,
             )
         )
 

@@ -14,7 +14,7 @@ from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.fields import gpu_fields
-from cotenant.kube.pods.requests import fits_otherwise
+from cotenant.kube.pods.requests import beside_gpus, fits_otherwise
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.matrix import Rows
@@ -102,7 +102,8 @@ class Decider:
         demands = self._demands(args.pod)
         if not names or not demands:
             return messages.prioritized(names, [0] * len(names))
-        found = scores(self.cluster, args.pod.metadata.uid, demands, self.cluster.rows(names))
+        rows, beside = self.cluster.rows(names), beside_gpus(args.pod)
+        found = scores(self.cluster, args.pod.metadata.uid, demands, rows, beside)
         return messages.prioritized(names, found.tolist())
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil
 
+from cotenant.core.loss import PLENTY, Requests, Spare
 from cotenant.core.quantity import parse_quantity
-from cotenant.kube.api.objects import Node, Pod, Quantities
+from cotenant.dialects import names
+from cotenant.kube.api.objects import Container, Node, Pod, PodSpec, Quantities, Resources
 from cotenant.kube.pods.containers import goes_on
 from cotenant.kube.pods.demand import has_ended
 
@@ -65,6 +68,50 @@ def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
     return all(
         taken[name] + amount <= there.get(name, 0) for name, amount in pod_requests(pod).items() if amount
     )
+
+
+def beside_gpus(pod: Pod) -> Requests:
+    """Returns what the pod takes of a node beside its GPUs, and whether it names a model of GPU."""
+    spec = pod.spec
+    taken = _remembered(
+        tuple(tuple(each.resources.requests.items()) for each in spec.containers or ()),
+        tuple((tuple(each.resources.requests.items()), each.restart_policy) for each in spec.init_containers),
+        tuple(spec.resources.requests.items()),
+        tuple(spec.overhead.items()),
+    )
+    return Requests(*taken, by_name=names.GPU_MODEL in pod.metadata.annotations)
+
+
+def spare_of_node(node: Node) -> Spare:
+    """Returns what the node has beside its GPUs for all pods together."""
+    there = node.status.allocatable
+    amounts = _counted(_read({name: there[name] for name in (_CPU, "memory", _PODS) if name in there}))
+    return Spare(
+        min(amounts.get(_CPU, PLENTY), PLENTY),
+        min(amounts.get("memory", PLENTY), PLENTY),
+        min(amounts.get(_PODS, PLENTY), PLENTY),
+    )
+
+
+_Amounts = tuple[tuple[str, str], ...]
+
+
+@lru_cache(maxsize=1024)
+def _remembered(
+    containers: tuple[_Amounts, ...],
+    inits: tuple[tuple[_Amounts, str], ...],
+    whole: _Amounts,
+    overhead: _Amounts,
+) -> tuple[int, int]:
+    """Adds up CPU and memory. The pods of a cluster ask for the same few amounts."""
+    spec = PodSpec(
+        containers=tuple(Container("", Resources(dict(each))) for each in containers),
+        init_containers=tuple(Container("", Resources(dict(each)), policy) for each, policy in inits),
+        resources=Resources(dict(whole)),
+        overhead=dict(overhead),
+    )
+    taken = pod_requests(Pod(spec=spec))
+    return min(taken.get(_CPU, 0), PLENTY), min(taken.get("memory", 0), PLENTY)
 
 
 def _for_whole_pod(pod: Pod) -> Quantities:

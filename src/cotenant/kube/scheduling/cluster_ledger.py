@@ -7,6 +7,7 @@ UID: a pod that was deleted and created again under its name is another.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -14,11 +15,17 @@ from itertools import repeat
 import numpy as np
 
 from cotenant.core.errors import DuplicateCharge
-from cotenant.core.fragmentation import DEFAULT_TYPICAL, Typical
 from cotenant.core.gpu import GPU
-from cotenant.core.ledger import Ledger
+from cotenant.core.learning import Supply
+from cotenant.core.ledger import Ledger, Room
+from cotenant.core.loss import Requests, Spare
 from cotenant.dialects.pod_grant import PodGrant
+from cotenant.kube.scheduling.learned import Learned
 from cotenant.kube.scheduling.matrix import Matrix, Rows
+from cotenant.kube.scheduling.requests import RequestSums
+
+NOT_REPORTED = Spare()
+"""What a node has beside its GPUs if nobody says."""
 
 
 @dataclass(slots=True)
@@ -28,15 +35,17 @@ class _Node:
     """In the order of the matrix."""
     outside: dict[str, int]
     ledger: Ledger
+    has: Spare
+    """What it has beside its GPUs, for all pods."""
 
 
 class ClusterLedger:
     """The cluster's ledger. Callers change it by these methods alone."""
 
-    def __init__(self, typical: Typical = DEFAULT_TYPICAL) -> None:
-        self.typical = typical
-        """The demands that are likely to come, for the policy `frag`."""
+    def __init__(self) -> None:
         self.matrix = Matrix()
+        self.learned = Learned(self.matrix, Supply(), self._read)
+        """What the policy `frag` judges placements by."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._nodes: dict[str, _Node] = {}
@@ -44,25 +53,39 @@ class ClusterLedger:
         self._on: dict[str, dict[str, PodGrant]] = {}
         self._holds: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._gained: set[int] = set()
+        self._requests = RequestSums()
+        self._named = Counter[str]()
+        self._named_of: dict[str, Counter[str]] = {}
 
-    def set_node(self, name: str, gpus: Sequence[GPU], outside: Mapping[str, int]) -> None:
-        """Adds a node, or changes it; what is charged on it stays charged."""
+    def set_node(
+        self, name: str, gpus: Sequence[GPU], outside: Mapping[str, int], has: Spare = NOT_REPORTED
+    ) -> None:
+        """Adds a node, or changes it; what is charged on it stays charged. `has`: its CPU and memory, and how
+        many pods it takes, for all pods together.
+        """
         node, told = self._nodes.get(name), tuple(gpus)
-        if node is not None and node.gpus == told and node.outside == outside:
+        if node is not None and node.gpus == told and node.outside == outside and node.has == has:
             return
         cards = tuple(sorted(told, key=lambda gpu: (gpu.index, gpu.uuid)))
         if node is not None and node.gpus == cards and node.outside == outside:
+            self._set_has(name, node, has)
             return
+        if node is not None:
+            self.learned.supply.add(node.gpus, node.has, -1)
+        self.learned.supply.add(cards, has)
         charges = [charge for grant in self._on.get(name, {}).values() for charge in grant.charges]
         ledger = Ledger(cards, outside, charges)
         row = self._row(name)
-        self._nodes[name] = _Node(row, cards, dict(outside), ledger)
+        self._nodes[name] = _Node(row, cards, dict(outside), ledger, has)
         before = self._room(row)
         same = node is not None and [gpu.uuid for gpu in node.gpus] == [gpu.uuid for gpu in cards]
         self.matrix.lay_out(row, [ledger.room_on(gpu.uuid) for gpu in cards])
         for holder, cards_held in self._holds.values():
             if holder == name:
                 self._mark_held(name, cards_held, 1)
+        for uid in self._on.get(name, ()):
+            self._count_names(uid)
+        self._update_spare(name)
         if not same or any((after > was).any() for was, after in zip(before, self._room(row), strict=True)):
             self._gained.add(row)
 
@@ -72,7 +95,9 @@ class ClusterLedger:
         if node is not None:
             del self._rows[name]
             self._names[node.row] = ""
+            self.learned.supply.add(node.gpus, node.has, -1)
             self.matrix.drop_row(node.row)
+            self.learned.changed(node.row)
             self._gained.discard(node.row)
 
     def rows(self, names: Sequence[str]) -> Rows:
@@ -137,10 +162,14 @@ class ClusterLedger:
         self._refresh(node, grant)
 
     def release(self, uid: str) -> str | None:
-        """Releases all that the pod holds. Returns the node it was on, None if nothing was charged."""
+        """Releases all that the pod holds, and what it takes beside GPUs. Returns the node it was on, None if
+        no GPU was charged.
+        """
+        self._update_spare(self._requests.drop(uid))
         known = self._pods.pop(uid, None)
         if known is None:
             return None
+        self._count_names(uid)
         node, grant = known
         on = self._on[node]
         del on[uid]
@@ -153,6 +182,37 @@ class ClusterLedger:
             self._refresh(node, grant)
             self._gained.add(there.row)
         return node
+
+    def request(self, uid: str, node: str, requests: Requests) -> bool:
+        """Notes what a pod on a node takes beside GPUs, with or without GPU. Returns whether the pod is new
+        there.
+        """
+        before = self._requests.of(uid)
+        if before == (node, requests):
+            return False
+        if before is not None and before[0] != node:
+            self._update_spare(self._requests.drop(uid))
+        self._requests.put(uid, node, requests)
+        self._update_spare(node)
+        self._count_names(uid)
+        return before is None or before[0] != node
+
+    def reserved(self, models: Sequence[str]) -> frozenset[str]:
+        """Returns the models of which more is likely to be asked for by name than is free; not those that
+        this pod names itself.
+        """
+        loss = self.learned.loss
+        if not loss.usual:
+            return frozenset()
+        free = Counter[str]()
+        for gpu, size in zip(self.matrix.kinds.gpus, self.matrix.free_of_kind[1:], strict=True):
+            free[gpu.model] += size
+        return loss.reserved(free, self._named, models)
+
+    def spare(self, node: str) -> Spare:
+        """Returns what the node has left beside its GPUs. Without a place for another pod that is nothing."""
+        there = self._nodes.get(node)
+        return Spare() if there is None else self._requests.left(node, there.has)
 
     def charged(self, uid: str) -> tuple[str, PodGrant] | None:
         return self._pods.get(uid)
@@ -229,6 +289,7 @@ class ClusterLedger:
     def _remember(self, node: str, grant: PodGrant) -> None:
         self._pods[grant.uid] = node, grant
         self._on.setdefault(node, {})[grant.uid] = grant
+        self._count_names(grant.uid)
 
     def _refresh(self, node: str, grant: PodGrant) -> None:
         """Updates the matrix where the grant has shares."""
@@ -239,6 +300,44 @@ class ClusterLedger:
         for column, gpu in enumerate(there.gpus):
             if gpu.uuid in touched:
                 self.matrix.update(there.row, column, there.ledger.room_on(gpu.uuid))
+        self.learned.changed(there.row)
+
+    def _read(self, row: int) -> tuple[Sequence[Room], Spare]:
+        """Returns what a node has free, in the order of the matrix."""
+        there = self._nodes.get(self._names[row])
+        if there is None:
+            return (), Spare()
+        rooms = [there.ledger.room_on(gpu.uuid) for gpu in there.gpus]
+        return rooms, self.spare(self._names[row])
+
+    def _set_has(self, name: str, node: _Node, has: Spare) -> None:
+        self.learned.supply.add(node.gpus, node.has, -1)
+        self.learned.supply.add(node.gpus, has)
+        node.has = has
+        self._update_spare(name)
+
+    def _update_spare(self, name: str | None) -> None:
+        there = None if name is None else self._nodes.get(name)
+        if there is not None and name is not None:
+            self.matrix.spare(there.row, self._requests.left(name, there.has))
+            self.learned.changed(there.row)
+
+    def _count_names(self, uid: str) -> None:
+        """Counts anew what a pod holds on cards of models that it asked for by name."""
+        before = self._named_of.pop(uid, None)
+        if before is not None:
+            self._named.subtract(before)
+        known, asked = self._pods.get(uid), self._requests.of(uid)
+        if known is None or asked is None or not asked[1].by_name:
+            return
+        models = {gpu.uuid: gpu.model for gpu in self.gpus(known[0])}
+        held = Counter[str]()
+        for slot in known[1].slots:
+            for share in slot.shares:
+                if share.uuid in models:
+                    held[models[share.uuid]] += share.memory
+        self._named.update(held)
+        self._named_of[uid] = held
 
     def _mark_held(self, node: str, cards: Collection[str], by: int) -> None:
         for column in self.columns(node, cards):

@@ -43,6 +43,10 @@ class Filling:
     """By node: the sizes of the cards taken, summed over the parts."""
     taken: list[NDArray[np.intp]] = field(default_factory=list)
     """For each part: by node, the column of its card; of no meaning where it does not fit."""
+    befores: list[tuple[Bytes, Bools]] = field(default_factory=list)
+    """For each part: by node, what the card had free before, and whether nothing used it."""
+    afters: list[Bytes] = field(default_factory=list)
+    """For each part: by node, what it leaves free on the card."""
 
     def put(self, part: DemandMask, open_: Bools | None) -> None:
         """Places one demand on every node that has had room so far."""
@@ -60,6 +64,8 @@ class Filling:
             self.left += after[best, nodes]
             self.sizes += self.size[best, nodes]
             self.taken.append(best)
+            self.befores.append((self.free[best, nodes], self.unused[best, nodes]))
+            self.afters.append(after[best, nodes])
             self._take(best, part)
 
     def _take(self, column: NDArray[np.intp], part: DemandMask) -> None:

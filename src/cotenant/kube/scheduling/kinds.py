@@ -32,6 +32,14 @@ class Kinds:
         self._accepts: dict[tuple[str, ...], NDArray[np.bool_]] = {}
         self._needs: dict[Fraction, NDArray[np.int64]] = {}
 
+    @property
+    def gpus(self) -> tuple[GPU, ...]:
+        """One GPU of each kind, in the order of the numbers, which begin at 1."""
+        return tuple(self._gpus)
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
     def number(self, gpu: GPU) -> int:
         key = gpu.model, gpu.memory
         number = self._numbers.get(key)

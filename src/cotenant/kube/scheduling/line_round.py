@@ -183,7 +183,7 @@ class LineRound:
         rows = rows[self._where(pod, rows)][:_MOST_RANKED]
         if len(rows) < 2:
             return int(rows[0]) if len(rows) else None
-        return int(rows[ranked(self._matrix, self._cluster.typical, pod.demands, rows, None)[0]])
+        return int(rows[ranked(self._cluster, self._matrix, pod.demands, rows, None)[0]])
 
     def _may_go(self, pod: CurrentPod, row: int) -> bool:
         return bool(self._where(pod, np.array([row], np.int32))[0])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.ledger import Room
+from cotenant.core.loss import PLENTY, Spare
 from cotenant.kube.scheduling.kinds import Kinds
 
 Rows = NDArray[np.int32]
@@ -31,6 +32,8 @@ FIELDS: dict[str, type[np.generic]] = {
     "uuid": np.int64,
     "held": np.int16,
 }
+
+SPARE = ("cpu", "memory", "pods")
 
 
 class MatrixFields:
@@ -56,6 +59,12 @@ class MatrixFields:
     """How many cards the node has."""
     largest: Bytes
     """The size of its largest; 1 if it has none."""
+    cpu: Bytes
+    """What the node has left beside its GPUs, for the policy `frag`: thousandths of a CPU,"""
+    memory: Bytes
+    """bytes,"""
+    pods: Bytes
+    """and places for pods. Without a place for a pod CPU and memory are 0, too."""
 
 
 class Matrix(MatrixFields):
@@ -69,6 +78,8 @@ class Matrix(MatrixFields):
     """
     arrivals: int
     """How many nodes have arrived so far."""
+    free_of_kind: list[int]
+    """By kind of card, the free bytes of all nodes."""
 
     def __init__(self, rows: int = 64, columns: int = 8) -> None:
         self.kinds = Kinds()
@@ -78,7 +89,10 @@ class Matrix(MatrixFields):
         self.cards = np.zeros(rows, np.int16)
         self.largest = np.ones(rows, np.int64)
         self.added = np.zeros(rows, np.int64)
+        for name in SPARE:
+            setattr(self, name, np.full(rows, PLENTY, np.int64))
         self.arrivals = 0
+        self.free_of_kind: list[int] = [0]
         self.most = 0
         self._free: list[int] = []
 
@@ -105,6 +119,7 @@ class Matrix(MatrixFields):
     def drop_row(self, row: int) -> None:
         """Empties the row of a node that is gone; the next new node gets it."""
         self.lay_out(row, ())
+        self.spare(row, Spare())
         self.added[row] = 0
         self._free.append(row)
 
@@ -113,6 +128,8 @@ class Matrix(MatrixFields):
         rooms = tuple(rooms)
         if len(rooms) > self.free.shape[0]:
             self._grow(columns=len(rooms))
+        for kind, free in zip(self.kind[:, row].tolist(), self.free[:, row].tolist(), strict=True):
+            self.free_of_kind[kind] -= free
         for name in FIELDS:
             getattr(self, name)[:, row] = 0
         self.cards[row] = len(rooms)
@@ -123,11 +140,18 @@ class Matrix(MatrixFields):
             self.size[column, row] = gpu.memory
             self.emptied[column, row] = max(0, gpu.memory - room.outside) if gpu.healthy else 0
             self.clean[column, row] = gpu.healthy and not room.outside
-            self.kind[column, row] = self.kinds.number(gpu)
+            kind = self.kind[column, row] = self.kinds.number(gpu)
+            if kind == len(self.free_of_kind):
+                self.free_of_kind.append(0)
             self.uuid[column, row] = hash(gpu.uuid)
             self.update(row, column, room)
 
+    def spare(self, row: int, spare: Spare) -> None:
+        """Sets what the node has left beside its GPUs."""
+        self.cpu[row], self.memory[row], self.pods[row] = spare.cpu, spare.memory, spare.pods
+
     def update(self, row: int, column: int, room: Room) -> None:
+        self.free_of_kind[self.kind[column, row]] += room.free - int(self.free[column, row])
         self.free[column, row] = room.free
         self.compute[column, row] = room.compute_free
         self.unused[column, row] = room.unused
@@ -142,6 +166,9 @@ class Matrix(MatrixFields):
         self.cards = np.pad(self.cards, (0, shape[1] - old_rows))
         self.added = np.pad(self.added, (0, shape[1] - old_rows))
         self.largest = np.pad(self.largest, (0, shape[1] - old_rows), constant_values=1)
+        for name in SPARE:
+            padded = np.pad(getattr(self, name), (0, shape[1] - old_rows), constant_values=PLENTY)
+            setattr(self, name, padded)
 
 
 class Window(MatrixFields):

@@ -6,22 +6,31 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from cotenant.core.demand import Demand
-from cotenant.core.fragmentation import Typical
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
 from cotenant.core.ledger import Room
+from cotenant.core.loss import NO_REQUESTS, Loss, Outlook, Requests
 from cotenant.core.placement import choose
 from cotenant.dialects.dialect import SlotDemand
 from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import order_of
 
+NO_OUTLOOK = Outlook(Loss())
+"""For policies that need none."""
 
-def place_pod(cluster: ClusterLedger, node: str, uid: str, slots: Sequence[SlotDemand]) -> PodGrant | None:
+
+def place_pod(
+    cluster: ClusterLedger,
+    node: str,
+    uid: str,
+    slots: Sequence[SlotDemand],
+    requests: Requests = NO_REQUESTS,
+) -> PodGrant | None:
     """Returns the grant it would get on this node; None if there is no room. Nothing is charged.
 
-    The slots are placed one by one by the pod's own policy. Whether several fit is decided by best fit, as
-    `scan` does, so that both always agree. If the policy places the first in the way of the last, best fit
+    A single slot is placed by the pod's own policy; several one by one, where least is left, as `scan` and
+    the policy do it, so that all always agree. If `spread` places the first in the way of the last, best fit
     stands.
     """
     if not slots:
@@ -29,10 +38,12 @@ def place_pod(cluster: ClusterLedger, node: str, uid: str, slots: Sequence[SlotD
     rooms, closed = rooms_of(cluster, node), closed_to(cluster, node, uid)
     order = sorted(range(len(slots)), key=lambda at: order_of(slots[at].demand))
     wanted = [slots[at].demand for at in order]
-    shares = put_all(rooms, wanted, cluster.typical, closed)
-    if len(wanted) > 1:
-        tight = put_all(rooms, [best_fit(demand) for demand in wanted], (), closed)
-        shares = tight and (shares or tight)
+    if len(wanted) == 1:
+        shares = put_all(rooms, wanted, closed, outlook(cluster, node, wanted[0], requests))
+    else:
+        shares = put_all(rooms, [best_fit(demand) for demand in wanted], closed)
+        if shares is not None and wanted[0].placement == "spread":
+            shares = put_all(rooms, wanted, closed) or shares
     if shares is None:
         return None
     granted = dict(zip(order, shares, strict=True))
@@ -43,6 +54,15 @@ def place_pod(cluster: ClusterLedger, node: str, uid: str, slots: Sequence[SlotD
             for at, slot in enumerate(slots)
         ),
     )
+
+
+def outlook(cluster: ClusterLedger, node: str, demand: Demand, requests: Requests) -> Outlook:
+    """Returns what the policy `frag` knows of the node, for a pod with this demand."""
+    if demand.placement != "frag":
+        return NO_OUTLOOK
+    before = cluster.spare(node)
+    after = before.less(requests.cpu, requests.memory)
+    return Outlook(cluster.learned.loss, before, after, cluster.reserved(demand.models))
 
 
 def rooms_of(cluster: ClusterLedger, node: str) -> list[Room]:
@@ -66,12 +86,15 @@ def best_fit(demand: Demand) -> Demand:
 
 
 def put_all(
-    rooms: Sequence[Room], demands: Sequence[Demand], typical: Typical, closed: Collection[str]
+    rooms: Sequence[Room],
+    demands: Sequence[Demand],
+    closed: Collection[str],
+    outlook: Outlook = NO_OUTLOOK,
 ) -> list[tuple[Share, ...]] | None:
     """Places the demands on GPUs one after another. Returns the shares of each; None without room."""
     now, granted = list(rooms), list[tuple[Share, ...]]()
     for demand in demands:
-        taken = choose(now, demand, typical, closed)
+        taken = choose(now, demand, outlook, closed)
         if taken is None:
             return None
         shares = list[Share]()

@@ -103,7 +103,7 @@ def opened_cards(
     """The cards that it would be put on once these have ended; none if it would have no room then."""
     closed = closed_to(cluster, node, uid, behind)
     there = _There(cluster, node, closed, demands, (), gone)
-    shares = put_all([there.room(gpu, frozenset()) for gpu in there.gpus], there.wanted, (), closed)
+    shares = put_all([there.room(gpu, frozenset()) for gpu in there.gpus], there.wanted, closed)
     return tuple(sorted({share.uuid for each in shares or () for share in each}))
 
 
@@ -182,7 +182,7 @@ class _There:
             demand = self.wanted[0]
             fit = (room.fits(demand) and room.gpu.uuid not in self.closed for room in rooms)
             return sum(fit) >= demand.count
-        return put_all(rooms, self.wanted, (), self.closed) is not None
+        return put_all(rooms, self.wanted, self.closed) is not None
 
     def least(self, gpu: GPU, group: Group) -> int:
         """How many of those on the card must end at least before one part of the only demand fits there."""

@@ -17,8 +17,9 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.line.membership import is_in_line, waited, waiting
 from cotenant.kube.nodes.gpus import GpusUnreadable, gpus_of_node
-from cotenant.kube.pods.demand import demand_of, readable_grant
+from cotenant.kube.pods.demand import demand_of, has_ended, readable_grant
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
+from cotenant.kube.pods.requests import beside_gpus, spare_of_node
 from cotenant.kube.pods.unschedulable import may_be_bound, was_tried
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import Eligible, only
@@ -60,11 +61,13 @@ def ledger_of_cluster(nodes: Iterable[Node], pods: Iterable[Pod]) -> ClusterLedg
             gpus, outside = gpus_of_node(node)
         except GpusUnreadable:
             continue
-        cluster.set_node(node.metadata.name, gpus, outside)
+        cluster.set_node(node.metadata.name, gpus, outside, spare_of_node(node))
     for pod in pods:
         grant = readable_grant(pod)
         if grant is not None:
             cluster.load(pod.spec.node_name, grant)
+        if pod.spec.node_name and not has_ended(pod):
+            cluster.request(pod.metadata.uid, pod.spec.node_name, beside_gpus(pod))
     return cluster
 
 

@@ -144,4 +144,4 @@ def _smaller(
 
 def _fits(cluster: ClusterLedger, node: str, demands: Sequence[Demand], closed: Collection[str]) -> bool:
     wanted = [best_fit(demand) for demand in in_order(demands)]
-    return put_all(rooms_of(cluster, node), wanted, (), closed) is not None
+    return put_all(rooms_of(cluster, node), wanted, closed) is not None

@@ -1,0 +1,1 @@
+"""Replays pods against the ledger and the policy of a cluster, without Kubernetes."""

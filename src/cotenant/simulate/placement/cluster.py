@@ -1,0 +1,87 @@
+"""Places simulated pods by the ledger and the policy of a cluster, as kube-scheduler and the extender do.
+
+What kube-scheduler does is only what concerns a cluster of GPU nodes: it keeps a pod from nodes without the
+CPU, memory or place for it, and if it is to place pods without GPU, it scores nodes by its default plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+
+import numpy as np
+
+from cotenant.core.loss import Requests
+from cotenant.dialects.dialect import SlotDemand
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.matrix import Bytes, Rows, Window
+from cotenant.kube.scheduling.placing import place_pod
+from cotenant.kube.scheduling.ranking import best
+from cotenant.simulate.placement.workload import SimulatedNode, SimulatedPod
+
+
+class SimulatedCluster:
+    """A cluster's ledger, and the decisions of those who place pods on it."""
+
+    def __init__(self, nodes: Iterable[SimulatedNode], scheduler: DefaultScheduler | None = None) -> None:
+        """`scheduler` places the pods without GPU; by default the policy places them, too."""
+        self.ledger = ClusterLedger()
+        self.ledger.learned.spread = scheduler is not None
+        for node in nodes:
+            self.ledger.set_node(node.name, node.gpus, {}, node.has)
+        self._scheduler = scheduler
+
+    def place(self, uid: str, pod: SimulatedPod) -> str | None:
+        """Places a pod and charges it; returns its node, None if it fits nowhere."""
+        requests = Requests(pod.cpu, pod.memory, any(demand.models for demand in pod.demands))
+        ledger = self.ledger
+        ledger.learned.see(pod.demands, pod.cpu, pod.memory)
+        row = self._choose(uid, pod, requests)
+        if row is None:
+            return None
+        node = ledger.name(row)
+        if pod.demands:
+            slots = [SlotDemand(f"c{at}", at, demand, ()) for at, demand in enumerate(pod.demands)]
+            grant = place_pod(ledger, node, uid, slots, requests)
+            if grant is None:
+                raise AssertionError(f"{uid} was promised room on {node}, and has none")
+            ledger.charge(node, grant)
+        ledger.request(uid, node, requests)
+        return node
+
+    def end(self, uid: str) -> None:
+        self.ledger.release(uid)
+
+    def _choose(self, uid: str, pod: SimulatedPod, requests: Requests) -> int | None:
+        rows, ledger = self._with_room_beside(pod), self.ledger
+        if not len(rows):
+            return None
+        if not pod.demands and self._scheduler is not None:
+            return self._scheduler.choose(pod, rows, ledger.matrix.cpu, ledger.matrix.memory)
+        return best(ledger, uid, pod.demands, rows, requests)
+
+    def _with_room_beside(self, pod: SimulatedPod) -> Rows:
+        there = Window(self.ledger.matrix, None)
+        fits = (there.cpu >= pod.cpu) & (there.memory >= pod.memory) & (there.pods >= 1)
+        rows: Rows = np.flatnonzero(fits).astype(np.int32)
+        return rows
+
+
+class DefaultScheduler:
+    """Chooses nodes as kube-scheduler does by default: the least allocated (`NodeResourcesFit`) and most
+    balanced (`NodeResourcesBalancedAllocation`), by CPU and memory, and one of equals at random.
+    """
+
+    def __init__(self, nodes: Sequence[SimulatedNode], seed: int) -> None:
+        self._cpu = np.array([node.has.cpu for node in nodes], np.float64)
+        self._memory = np.array([node.has.memory for node in nodes], np.float64)
+        self._chance = Random(seed)
+
+    def choose(self, pod: SimulatedPod, rows: Rows, cpu: Bytes, memory: Bytes) -> int:
+        """Returns one of these rows; `cpu` and `memory` is what each of all rows has left."""
+        cpus = (cpu[rows] - pod.cpu) / self._cpu[rows]
+        memories = (memory[rows] - pod.memory) / self._memory[rows]
+        least = (np.floor(100 * cpus) + np.floor(100 * memories)) // 2
+        score = least + np.floor(100 * (1 - np.abs(cpus - memories) / 2))
+        equal = np.flatnonzero(score == score.max())
+        return int(rows[equal[self._chance.randrange(len(equal))]])
