@@ -195,7 +195,9 @@ class TestTheServer:
             ("configmaps", "cotenant-statistics", ""),
         ],
     )
-    def test_creates_what_it_keeps_certificates_and_statistics_in(self, server: Api, resource: str, name: str, type: str):
+    def test_creates_what_it_keeps_certificates_and_statistics_in(
+        self, server: Api, resource: str, name: str, type: str
+    ):
         self.creates(server, resource, name, type)
 
     @pytest.mark.parametrize(

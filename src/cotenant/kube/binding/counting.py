@@ -28,7 +28,9 @@ def counts_as(pod: Pod, cluster: ClusterLedger, dialects: Dialects) -> tuple[Pod
     return pod_kinds(demands, beside.cpu, beside.memory)
 
 
-def running(pods: Iterable[Pod], cluster: ClusterLedger, dialects: Dialects) -> dict[str, tuple[PodKind, ...]]:
+def running(
+    pods: Iterable[Pod], cluster: ClusterLedger, dialects: Dialects
+) -> dict[str, tuple[PodKind, ...]]:
     """Returns by UID as what the pods that run count."""
     found = ((pod.metadata.uid, counts_as(pod, cluster, dialects)) for pod in pods)
     return {uid: kinds for uid, kinds in found if kinds}

@@ -32,7 +32,7 @@ LAST = 2.0
 
 
 def is_due(written: int, ended: int, seconds: float) -> bool:
-    """Reports whether to write: `written` pods had ended at the last write, `seconds` ago, `ended` have now."""
+    """Reports whether to write: `written` pods had ended at the last write, `seconds` ago, `ended` now."""
     more = ended - written
     return more > 0 and (more >= min(MANY, max(1, written // 4)) or seconds >= LATEST)
 
