@@ -48,19 +48,17 @@ class StatisticsKeeper:
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     random: Random = field(default_factory=Random, repr=False)
-    _written: int = 0
 
     async def run(self) -> None:
-        ended = self.statistics.ended
-        new = ended.since is None
+        statistics, at = self.statistics, self.clock()
+        ended, new = statistics.ended, statistics.ended.since is None
         if ended.since is None:
             ended.since = self.wall()
-        self._written, at = ended.pods, self.clock()
         backoff = Backoff(LOOK, LATEST, self.random)
         try:
             while True:
                 pause = LOOK
-                if new or is_due(self._written, ended.pods, self.clock() - at):
+                if new or is_due(statistics.written, ended.pods, self.clock() - at):
                     try:
                         await self._write()
                     except CotenantError as error:
@@ -71,14 +69,14 @@ class StatisticsKeeper:
                         backoff.reset()
                 await asyncio.sleep(pause)
         finally:
-            if ended.pods != self._written:
+            if ended.pods != statistics.written:
                 await self._write_last()
 
     async def _write(self) -> None:
         ended = self.statistics.ended
         pods = ended.pods
         await self.write(ended)
-        self._written = pods
+        self.statistics.written = pods
 
     async def _write_last(self) -> None:
         try:

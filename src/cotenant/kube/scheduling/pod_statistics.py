@@ -38,6 +38,8 @@ class PodStatistics:
 
     def __init__(self, learned: Learned) -> None:
         self.ended = EndedPods()
+        self.written = 0
+        """How many of those that have ended are in what is kept."""
         self._learned = learned
         self._running: dict[str, tuple[PodKind, ...]] = {}
 
@@ -54,7 +56,7 @@ class PodStatistics:
         """Takes over what was kept of the pods that have ended, and those that run, in place of what is
         known. None that runs may have ended before `ended` was read.
         """
-        self.ended, self._running = ended, dict(running)
+        self.ended, self.written, self._running = ended, ended.pods, dict(running)
         self._learned.remember(seen_in_all(ended, self._running.values()))
 
     def start(self, uid: str, kinds: tuple[PodKind, ...]) -> None:
