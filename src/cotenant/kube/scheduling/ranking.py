@@ -67,6 +67,23 @@ def scores(
     return result
 
 
+def scores_without_gpu(cluster: ClusterLedger, rows: Rows, requests: Requests) -> NDArray[np.int64]:
+    """Returns the scores for a pod without GPU: 10 for all nodes without GPUs, 9 to 0 for the others by how
+    much GPU memory it would strand there. If all have GPUs, the best of them gets 10.
+    """
+    result = np.full(len(rows), BEST, np.int64)
+    at = np.flatnonzero(rows >= 0)
+    at = at[cluster.matrix.cards[rows[at]] > 0]
+    if len(at):
+        there = rows[at]
+        keys = _all_keys(cluster.matrix, _asking(cluster, "", (), requests), there)
+        order = _in_order(keys, there)
+        result[at[order]] = by_rank(len(at))
+        if len(at) < len(rows):
+            result[at] = np.minimum(result[at], BEST - 1)
+    return result
+
+
 def best(
     cluster: ClusterLedger,
     uid: str,

@@ -23,9 +23,9 @@ from cotenant.kube.pods.eligibility import Obstacle, obstacle
 from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.lacking import StrandedGpu, stranded_gpus
 from cotenant.kube.scheduling.reasons import names_our_reason
 from cotenant.kube.scheduling.scan import HOPEFUL, Verdict, scan
-from cotenant.kube.scheduling.stranding import StrandedGpu, stranded_gpus
 from cotenant.kube.scheduling.waiting import behind
 from cotenant.observe.view import GpuView, NodeView, WaitingView
 
