@@ -78,9 +78,7 @@ def scores_without_gpu(cluster: ClusterLedger, rows: Rows, requests: Requests) -
         there = rows[at]
         keys = _all_keys(cluster.matrix, _asking(cluster, "", (), requests), there)
         order = _in_order(keys, there)
-        result[at[order]] = by_rank(len(at))
-        if len(at) < len(rows):
-            result[at] = np.minimum(result[at], BEST - 1)
+        result[at[order]] = by_rank(len(at)) if len(at) == len(rows) else by_rank(len(at) + 1)[1:]
     return result
 
 
