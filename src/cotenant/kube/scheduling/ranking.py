@@ -28,6 +28,8 @@ from cotenant.kube.scheduling.scan import Own, open_cards
 
 BEST = 10
 _AT_A_TIME = 2048
+_MOST_RANKED = 64
+"""Nodes that are ranked on a copy. With more, which one a pod gets makes no difference to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +105,17 @@ def best(
     return int(min(rows[at].tolist(), key=cluster.name))
 
 
-def ranked(
-    cluster: ClusterLedger, matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own
-) -> NDArray[np.intp]:
-    """Returns positions in `rows`, best first, of nodes where the pod fits on a copy of the ledger's matrix;
-    ties go to the smaller row.
+def best_on_copy(
+    cluster: ClusterLedger, matrix: Matrix, demands: Sequence[Demand], rows: Rows, requests: Requests
+) -> int | None:
+    """Returns the best of these rows, where the pod fits on a copy of the ledger's matrix; None if there are
+    none. Only the first are ranked; ties go to the smaller row.
     """
-    asking = Asking(demands, NO_REQUESTS, own, cluster.learned.tables, None, _reserved(cluster, demands))
-    return _in_order(_all_keys(matrix, asking, rows), rows)
+    rows = rows[:_MOST_RANKED]
+    if len(rows) < 2:
+        return int(rows[0]) if len(rows) else None
+    asking = Asking(demands, requests, None, cluster.learned.tables, None, _reserved(cluster, demands))
+    return int(rows[_in_order(_all_keys(matrix, asking, rows), rows)[0]])
 
 
 @lru_cache(maxsize=64)
