@@ -156,6 +156,7 @@ def clear(cluster: Cluster) -> None:
         f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-certificates",
         f"/api/v1/namespaces/{NAMESPACE}/secrets/cotenant-agent-certificate",
         f"/api/v1/namespaces/{NAMESPACE}/configmaps/cotenant-ca",
+        f"/api/v1/namespaces/{NAMESPACE}/configmaps/cotenant-statistics",
         f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/cotenant-extender",
         f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-scheduler",
     ):

@@ -26,6 +26,7 @@ from cotenant.kube.agent.mps.layout import folders_of
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP, CA_KEY
 from cotenant.kube.certificates.keeper import KeeperTimes, certificate_policy
 from cotenant.kube.certificates.renewal import BUNDLE_KEY
+from cotenant.kube.extender.serving import WITHOUT_GPU
 from cotenant.kube.settings import Settings
 from cotenant.settings.loading import read_settings
 
@@ -233,6 +234,24 @@ class TestValues:
         assert rights["drop"] == ["ALL"]
         assert rights.get("add", []) == added
         assert "privileged" not in agent["securityContext"]
+
+    def test_pods_without_gpu_are_ranked_only_where_that_is_asked_for(self):
+        def extenders(**values: Any) -> list[Object]:
+            documents = render(**values)
+            text = named(documents, "ConfigMap", "cotenant-scheduler")["data"]["scheduler.yaml"]
+            found: list[Object] = yaml.safe_load(text)["extenders"]
+            return found
+
+        (usual,) = extenders()
+        first, second = extenders(settings__extender__pods_without_gpu=True)
+        assert first == usual
+        assert {key: value for key, value in second.items() if key.endswith("Verb")} == {
+            "prioritizeVerb": WITHOUT_GPU
+        }
+        assert second["ignorable"], "such pods are placed also while no server answers"
+        assert "managedResources" not in second
+        assert (second["urlPrefix"], second["tlsConfig"]) == (usual["urlPrefix"], usual["tlsConfig"])
+        assert settings_of(render(settings__extender__pods_without_gpu=True)).extender.pods_without_gpu
 
     def test_a_scheduler_of_ones_own_takes_the_place_of_ours(self):
         documents = render(scheduler__enabled=False, settings__admission__scheduler="default-scheduler")

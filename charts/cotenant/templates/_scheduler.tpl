@@ -36,4 +36,19 @@ extenders:
       - name: {{ . }}
         ignoredByScheduler: false
       {{- end }}
+  {{- if dig "extender" "pods_without_gpu" false .Values.settings }}
+  # Ranks nodes for pods without GPU that name this scheduler. It only ranks, so they are placed also while no server answers.
+  - urlPrefix: {{ .Values.scheduler.extenderUrl | default (printf "https://cotenant-extender.%s.svc" .Release.Namespace) }}
+    enableHTTPS: true
+    tlsConfig:
+      serverName: cotenant-extender.{{ .Release.Namespace }}.svc
+      caFile: /etc/cotenant-certificates/bundle.crt
+      certFile: /etc/cotenant-certificates/scheduler.crt
+      keyFile: /etc/cotenant-certificates/scheduler.key
+    prioritizeVerb: prioritize-without-gpu
+    weight: 1000
+    httpTimeout: 1s
+    nodeCacheCapable: true
+    ignorable: true
+  {{- end }}
 {{- end }}

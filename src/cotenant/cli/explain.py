@@ -48,7 +48,8 @@ def command(where: Where, pod: str | None, output: str) -> None:
     cotenant explain train-0 -o json     with a stable word for the reason
 
     It says, for each node and GPU, why there is no room, and what would make the pod fit: pods that would
-    have to end, a smaller demand, a GPU that is drained, unhealthy, or held for a pod ahead in the line.
+    have to end, a smaller demand, a GPU that is drained, unhealthy, or held for a pod ahead in the line. GPUs
+    that would do, on nodes without the CPU, memory or place for the pod, are named.
     """  # noqa: D301 -- \b keeps the lines below it as they are
     require_libraries()
     from cotenant.kube.operating.explain import gather

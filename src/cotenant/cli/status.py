@@ -17,6 +17,7 @@ from cotenant.core.errors import BadInput
 if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
     from cotenant.kube.operating.status.reading import Seen
+    from cotenant.observe.view import LearnedView
 
 
 @click.command()
@@ -34,7 +35,7 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
                                          asked to hold each pod to its limit, and what does
     cotenant status -d -n team           only that namespace's pods are listed
     cotenant status gpu-node-1 -w        one node, again at every change
-    cotenant status -o json              bytes as integers, UUIDs, health
+    cotenant status -o json              bytes as integers, UUIDs, health; what placements are judged by
 
     It reads from the API server only, so it works while no server of Cotenant runs. Amounts are in the unit
     that aliyun.com/gpu-mem has in this cluster; used amounts are rounded up.
@@ -46,12 +47,13 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
         return _shown(seen, node, where.namespace, details=details, output=output)
 
     async def work(client: Client, _: str) -> None:
-        from cotenant.kube.operating.status.reading import read_all
+        from cotenant.kube.operating.status.reading import read_all, with_learned
 
         if watch:
             await _follow(client, shown)
-        else:
-            click.echo(shown(await read_all(client)), nl=False)
+            return
+        seen = await read_all(client)
+        click.echo(shown(await with_learned(client, seen) if output == "json" else seen), nl=False)
 
     try:
         ask(where, work)
@@ -63,11 +65,12 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
     from cotenant.kube.operating.status import inspect_table
     from cotenant.kube.operating.status.snapshot import one_node
 
-    nodes = seen.view.nodes
+    view = seen.view
+    nodes = view.nodes
     if node is not None:
         nodes = one_node(nodes, node, seen.nodes)
     if output == "json":
-        return table.json_text(_document(nodes, inspect_table.unit_of(nodes).name))
+        return table.json_text(_document(nodes, inspect_table.unit_of(nodes).name, view.learned))
     if not any(each.gpus for each in nodes):
         return (
             "no node reports a GPU: Cotenant's agents report them; see whether they run: "
@@ -79,8 +82,8 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
     return "".join(f"{table.printable(line)}\n" for line in text.splitlines())
 
 
-def _document(nodes: Any, unit: str) -> dict[str, Any]:
-    from cotenant.kube.operating.status.snapshot import node_json
+def _document(nodes: Any, unit: str, learned: LearnedView | None) -> dict[str, Any]:
+    from cotenant.kube.operating.status.snapshot import learned_json, node_json
 
     shown = [node_json(each) for each in nodes]
     return {
@@ -88,6 +91,7 @@ def _document(nodes: Any, unit: str) -> dict[str, Any]:
         "memory": sum(each["memory"] for each in shown),
         "granted": sum(each["granted"] for each in shown),
         "nodes": shown,
+        "learned": None if learned is None else learned_json(learned),
     }
 
 

@@ -78,6 +78,22 @@ class Supply:
         return replace(self, cards=dict(self.cards))
 
 
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """A kind of demand that counts, for people."""
+
+    demand: Demand
+    cpu: int
+    """Thousandths of a CPU, of one pod."""
+    memory: int
+    """Bytes of the host's memory, of one pod."""
+    count: int
+    share: float
+    """Of the GPU memory that is asked for."""
+    prior: bool = False
+    """Whether it is assumed, and not seen."""
+
+
 @dataclass(slots=True)
 class _Asked:
     """One kind of demand, with what all pods of the kind ask for."""
@@ -93,6 +109,20 @@ class _Asked:
 def next_lesson(seen: int) -> int:
     """Returns after how many pods to learn again: when a quarter more were seen."""
     return seen + min(RARELY, max(1, seen // 4)) if seen >= FIRST else FIRST
+
+
+def typical(seen: SeenPods, supply: Supply) -> list[Typical]:
+    """Lists the demands by which placements are judged, those that ask for most first; nothing without GPUs.
+    Their shares add up to 1.
+    """
+    if not supply.bytes:
+        return []
+    asked = _asked(seen, supply)
+    total, known = sum(each.bytes for each in asked), len(asked) - len(_PRIOR)
+    return [
+        Typical(each.demand, round(each.cpu), round(each.memory), each.count, each.bytes / total, at >= known)
+        for at, each in enumerate(asked)
+    ]
 
 
 def learn(seen: SeenPods, supply: Supply, *, spread: bool = True) -> Loss:

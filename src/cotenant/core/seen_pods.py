@@ -1,13 +1,14 @@
 """Counts the pods that were seen, by what they ask for: placements are judged by what is likely to come.
 
-The counts are all that is kept. They are bounded: when there are too many, all are halved, so that what was
-seen long ago counts less and what was seen once is forgotten.
+The counts are all that is kept. They are bounded: when there are too many pods, all counts are halved, so
+that what was seen long ago counts less; when there are too many kinds, the rarest are forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from cotenant.core.demand import Demand
@@ -17,6 +18,8 @@ MOST_KINDS = 1000
 MOST_PODS = 20_000
 MOST_MODELS = 8
 """Models that are kept of one demand."""
+LONGEST_MODEL = 96
+"""Characters. No driver reports a longer name, so a longer one is nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +65,28 @@ class SeenPods:
 
     def add(self, demands: Sequence[Demand], cpu: int = 0, memory: int = 0) -> None:
         """Counts one pod. If it has several demands, each counts with its part of CPU and memory."""
-        parts = len(demands) or 1
-        for demand in demands or (None,):
-            kind = PodKind(demand and _anywhere(demand), cpu // parts, memory // parts)
+        self.count(pod_kinds(tuple(demands), cpu, memory))
+
+    def count(self, kinds: Iterable[PodKind]) -> None:
+        """Counts kinds, each as often as it is listed."""
+        for kind in kinds:
             self.counts[kind] = self.counts.get(kind, 0) + 1
             self.total += 1
-        while self.total > MOST_PODS or len(self.counts) > MOST_KINDS:
-            self._halve()
+        self._bound()
 
-    def _halve(self) -> None:
-        self.counts = {kind: count // 2 for kind, count in self.counts.items() if count > 1}
-        self.total = sum(self.counts.values())
+    def copy(self) -> SeenPods:
+        return SeenPods(dict(self.counts), self.total)
+
+    def _bound(self) -> None:
+        while self.total > MOST_PODS:
+            self._keep({kind: count // 2 for kind, count in self.counts.items() if count > 1})
+        if len(self.counts) > MOST_KINDS:
+            often = sorted(self.counts, key=lambda kind: (self.counts[kind], str(kind)), reverse=True)
+            stay = set(often[: MOST_KINDS * 3 // 4])
+            self._keep({kind: count for kind, count in self.counts.items() if kind in stay})
+
+    def _keep(self, counts: dict[PodKind, int]) -> None:
+        self.counts, self.total = counts, sum(counts.values())
 
     def to_json(self) -> list[dict[str, Any]]:
         """Lists the kinds, the most frequent first."""
@@ -83,12 +97,26 @@ class SeenPods:
     def from_json(cls, data: Iterable[Mapping[str, Any]]) -> SeenPods:
         """Reads what `to_json` wrote; BadInput if anything in it is not valid."""
         counts = {PodKind.from_json(each): _whole_number(each.get("count", 0)) for each in data}
-        return cls(counts, sum(counts.values()))
+        seen = cls({kind: count for kind, count in counts.items() if count}, sum(counts.values()))
+        seen._bound()
+        return seen
+
+
+@lru_cache(maxsize=4096)
+def pod_kinds(demands: tuple[Demand, ...], cpu: int, memory: int) -> tuple[PodKind, ...]:
+    """Returns the kinds as which a pod counts: one for each of its demands. Pods that are alike share them:
+    there may be 100,000.
+    """
+    parts = len(demands) or 1
+    return tuple(
+        PodKind(demand and _anywhere(demand), cpu // parts, memory // parts) for demand in demands or (None,)
+    )
 
 
 def _anywhere(demand: Demand) -> Demand:
     """Drops what says nothing about those who come: single GPUs, compute, the policy."""
-    models = tuple(sorted(set(demand.models)))[:MOST_MODELS]
+    named = {model for model in demand.models if len(model) <= LONGEST_MODEL}
+    models = tuple(sorted(named))[:MOST_MODELS]
     return replace(demand, placement="frag", uuids=(), compute=None, models=models)
 
 

@@ -12,6 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from cotenant.observe.view import LearnedView
+
 LONGEST_REASON = 4096
 MOST_PIDS = 64
 """Processes that a slot names."""
@@ -119,6 +121,8 @@ class ServerState(msgspec.Struct, frozen=True):
     """None where the server does not hold the lease."""
     waits: Annotated[dict[Name, Reason], Meta(max_length=64)] = {}
     """Parts of a server that leads that are not ready, each with its reason."""
+    learned: LearnedView | None = None
+    """What a server that leads judges placements by."""
 
 
 def encode(state: AgentState | ServerState) -> bytes:

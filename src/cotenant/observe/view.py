@@ -223,6 +223,47 @@ class WaitingView:
 
 
 @dataclass(frozen=True, slots=True)
+class TypicalView:
+    """A demand that is likely to come, with what comes with it."""
+
+    memory: int | None
+    """Bytes in all; None for a percentage and for whole GPUs."""
+    percent: str | None
+    """Of each GPU, as a fraction."""
+    gpus: int
+    whole: bool
+    models: tuple[str, ...]
+    cpu: int
+    """Thousandths of a CPU, of one pod."""
+    host_memory: int
+    """Bytes, of one pod."""
+    pods: int
+    """How many count; what was seen long ago counts less."""
+    share: float
+    """Of the GPU memory that is asked for, 0 to 1."""
+    prior: bool = False
+    """Whether it is assumed: it decides until pods were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedView:
+    """What the policy `frag` judges placements by."""
+
+    pods: int
+    """Pods that were counted, each once."""
+    since: float | None = None
+    """Unix time since which pods that end are counted; None if only those that run are."""
+    typical: tuple[TypicalView, ...] = ()
+    """Those that ask for most first."""
+    models: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of a model that are usually held by pods that name it."""
+    without_gpu: int = 0
+    """How many count that ask for no GPU and run on nodes with GPUs."""
+    trouble: str | None = None
+    """Why what was kept of ended pods is not counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """One machine or a cluster at one moment."""
 
@@ -238,6 +279,8 @@ class View:
     """By the id of a grant, as far as they are read."""
     others: tuple[GrantView, ...] = ()
     """Containers that use GPUs without a grant, as far as they are read: their shares have no memory."""
+    learned: LearnedView | None = None
+    """What placements are judged by, as far as it is read."""
 
     @property
     def gpus(self) -> tuple[GpuView, ...]:

@@ -120,7 +120,7 @@ def give_rights(api: Api, user: str) -> None:
         {
             "apiGroups": [""],
             "resources": ["configmaps"],
-            "resourceNames": ["cotenant-ca"],
+            "resourceNames": ["cotenant-ca", "cotenant-statistics"],
             "verbs": changes,
         },
     ]

@@ -84,6 +84,7 @@ def delete(api: Api) -> None:
         f"{own}/secrets/cotenant-certificates",
         f"{own}/secrets/cotenant-agent-certificate",
         f"{own}/configmaps/cotenant-ca",
+        f"{own}/configmaps/cotenant-statistics",
         f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/cotenant-server",
         *(f"{own}/services/{each['metadata']['name']}" for each in api.items(f"{own}/services")),
         *(f"{slices}/{each['metadata']['name']}" for each in api.items(slices)),

@@ -192,9 +192,12 @@ class TestTheServer:
             ("secrets", "cotenant-certificates", "Opaque"),
             ("secrets", "cotenant-agent-certificate", "kubernetes.io/tls"),
             ("configmaps", "cotenant-ca", ""),
+            ("configmaps", "cotenant-statistics", ""),
         ],
     )
-    def test_creates_what_it_keeps_certificates_in(self, server: Api, resource: str, name: str, type: str):
+    def test_creates_what_it_keeps_certificates_and_statistics_in(
+        self, server: Api, resource: str, name: str, type: str
+    ):
         self.creates(server, resource, name, type)
 
     @pytest.mark.parametrize(
@@ -235,6 +238,7 @@ class TestTheServer:
         for verb in ("get", "patch"):
             assert may(server, verb, "secrets", own, "cotenant-agent-certificate")
             assert may(server, verb, "configmaps", own, "cotenant-ca")
+            assert may(server, verb, "configmaps", own, "cotenant-statistics")
         for verb in ("get", "patch"):
             assert may(server, verb, "leases", own, "cotenant-server", "coordination.k8s.io")
         for verb in ("get", "patch", "delete"):
@@ -263,6 +267,9 @@ class TestTheServer:
         for verb in ("get", "patch", "update", "delete"):
             assert not may(server, verb, "configmaps", own, "cotenant-settings")
         assert not may(server, "delete", "configmaps", own, "cotenant-ca")
+        for verb in ("list", "watch", "update", "delete"):
+            assert not may(server, verb, "configmaps", own, "cotenant-statistics")
+        assert not may(server, "get", "configmaps", "kube-system", "cotenant-statistics")
         assert not may(server, "create", "configmaps", "kube-system")
         assert not may(server, "get", "leases", own, "another", "coordination.k8s.io")
         assert not may(server, "delete", "leases", own, "cotenant-server", "coordination.k8s.io")

@@ -117,6 +117,15 @@ def test_a_pod_without_gpu_passes_everywhere():
     assert preempted(at, body, n1=("x",)) == {"n1": {"x"}}
 
 
+def test_where_the_scheduler_asks_a_pod_without_gpu_is_kept_from_nodes_with_gpus():
+    at = cluster(n1=(16,))
+    asked = Args(typed(pod_json("a", None, cpu="1")), node_names=["n1", "unknown"])
+    said = json.loads(at.decider.prioritize_without_gpu(asked))
+    assert said == [{"Host": "n1", "Score": 9}, {"Host": "unknown", "Score": 10}]
+    gpu = Args(typed(pod_json("b", "4Gi")), node_names=["n1", "unknown"])
+    assert {each["Score"] for each in json.loads(at.decider.prioritize_without_gpu(gpu))} == {0}
+
+
 def test_a_demand_that_cannot_be_understood_is_refused_and_does_not_wait():
     at = cluster(n1=(16,))
     for annotations in ({names.PLACEMENT: "nonsense"}, {names.gpu_count("other"): "2"}):

@@ -15,7 +15,7 @@ from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.extender.serving import Extender
 
-VERBS = ("filter", "prioritize", "preempt", "bind")
+VERBS = ("filter", "prioritize", "prioritize-without-gpu", "preempt", "bind")
 PREFIXES = ("", "/gpushare-scheduler")
 
 
@@ -116,7 +116,7 @@ def test_what_nobody_foresaw_is_logged_and_said_to_be_ours(monkeypatch, caplog):
         def broken(*_):
             raise ZeroDivisionError("a bug")
 
-        for name in ("filter", "prioritize", "preempt"):
+        for name in ("filter", "prioritize", "prioritize_without_gpu", "preempt"):
             monkeypatch.setattr(at.decider, name, broken)
         monkeypatch.setattr(at.binder, "bind", broken)
         bodies = {verb: {"Pod": pod_json("a"), "NodeNames": ["n1"]} for verb in VERBS} | {"bind": bind_args()}
@@ -127,7 +127,7 @@ def test_what_nobody_foresaw_is_logged_and_said_to_be_ours(monkeypatch, caplog):
             said = (await answer.json())["Error"]
             assert "a bug" not in said
             assert "log" in said
-        assert sum("ZeroDivisionError" in (record.exc_text or "") for record in caplog.records) == 4
+        assert sum("ZeroDivisionError" in (record.exc_text or "") for record in caplog.records) == len(VERBS)
 
     served(main, cluster())
 

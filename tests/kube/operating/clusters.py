@@ -41,6 +41,7 @@ def node(
     drained: Sequence[int] = (),
     annotations: Mapping[str, str] | None = None,
     capacity: Mapping[str, str] | None = None,
+    allocatable: Mapping[str, str] | None = None,
     conditions: Sequence[Mapping[str, str]] = (READY,),
     agent: str = "",
     outside: int = 0,
@@ -77,6 +78,7 @@ def node(
         "spec": spec,
         "status": {
             "capacity": {**{key: str(amount) for key, amount in shown.items()}, **(capacity or {})},
+            "allocatable": dict(allocatable or {}),
             "addresses": [{"type": "InternalIP", "address": address}],
             "conditions": list(conditions),
         },

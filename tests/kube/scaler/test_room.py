@@ -79,6 +79,17 @@ def test_without_a_wish_all_nodes_are_room(scene):
     assert asked_for(scene) == 8
 
 
+@pytest.mark.parametrize("kind", ["limits", "requests"])
+@pytest.mark.parametrize(
+    ("cpu", "room"), [("8", 8), ("32", 4), ("33", 2), ("64", 2), ("65", 1)], ids=lambda value: str(value)
+)
+def test_a_node_without_cpu_for_a_replica_is_no_room(scene, kind, cpu, room):
+    """Each node has 64. At zero, one replica is tried at least."""
+    resources = {"limits": {names.GPU_MEMORY: "12Gi"}, "requests": {}}
+    resources[kind]["cpu"] = cpu
+    assert asked_for(scene, containers=[{"name": "main", "image": "x", "resources": resources}]) == room
+
+
 @pytest.mark.parametrize(
     ("spec", "room"),
     [

@@ -33,7 +33,7 @@ from cotenant.core.seen_pods import SeenPods
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import in_order
 from cotenant.kube.scheduling.placing import outlook, place_pod, put_all, rooms_of
-from cotenant.kube.scheduling.ranking import best, by_rank, scores
+from cotenant.kube.scheduling.ranking import best, by_rank, scores, scores_without_gpu
 from cotenant.kube.scheduling.scan import Verdict, scan
 
 
@@ -88,6 +88,27 @@ def test_frag_leaves_free_cards_where_there_is_cpu_for_them() -> None:
     row = best(cluster, "me", [], cluster.rows(cluster.nodes), Requests(1000))
     assert row is not None
     assert cluster.name(row) == "plenty"  # it has CPU to spare; the other needs all of it for its cards
+
+
+def test_a_pod_without_gpu_goes_where_there_are_no_gpus_and_else_where_it_strands_least() -> None:
+    cluster = ClusterLedger()
+    for name, cpu in (("tight", 32000), ("plenty", 64000)):
+        cluster.set_node(
+            name, [GPU(f"{name}-{at}", at, "T4", 16 * GI) for at in range(4)], {}, Spare(cpu, GI)
+        )
+    cluster.set_node("plain", [], {}, Spare(8000, GI))
+    busy = SeenPods()
+    for _ in range(100):
+        busy.add((Demand(whole=1),), 8000)
+    cluster.learned.remember(busy)
+
+    def found(*names: str) -> list[int]:
+        return scores_without_gpu(cluster, cluster.rows(names), Requests(16000)).tolist()
+
+    assert found("tight", "plain", "never-seen", "plenty") == [4, 10, 10, 9]
+    assert found("tight", "plenty") == [9, 10]
+    assert found("plain") == [10]
+    assert found() == []
 
 
 def test_frag_keeps_a_model_for_those_who_ask_for_it_by_name() -> None:

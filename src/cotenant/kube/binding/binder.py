@@ -175,9 +175,6 @@ class Binder:
             self._doubt(pod)  # stopped when it may have been sent
             raise
         self.line.forget(meta.uid)
-        if demand.slots:
-            beside = beside_gpus(pod)
-            self.feed.cluster.learned.see(demand.demands, beside.cpu, beside.memory)
 
     def _charge(self, pod: Pod, node: str, demand: PodDemand) -> dict[str, str]:
         """Checks again what filter promised: two pods may have been promised the same room. The annotations

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
 from cotenant.dialects.pod_grant import PodGrant
+from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Change, Store
+from cotenant.kube.binding.counting import counts_as
 from cotenant.kube.binding.fencing import NotChanged
 from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.gpus import gpus_of_node
 from cotenant.kube.pods.demand import grant_of, has_ended
 from cotenant.kube.pods.requests import beside_gpus, spare_of_node
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.pod_statistics import PodStatistics
 
 log = get_logger(__name__)
 
@@ -35,6 +38,7 @@ class LedgerFeed:
     pods: Store[Pod]
     nodes: Store[Node]
     cluster: ClusterLedger
+    dialects: Dialects = field(default_factory=Dialects)
     under_way: set[str] = field(default_factory=set)
     """UIDs of pods that are being bound."""
     unfenced: dict[str, str] = field(default_factory=dict)
@@ -44,6 +48,8 @@ class LedgerFeed:
     _unreadable: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self.statistics = PodStatistics(self.cluster.learned)
+        """Which pods were seen, for the policy."""
         self.nodes.subscribe(self._on_node)
         self.pods.subscribe(self._on_pod)
 
@@ -168,6 +174,7 @@ class LedgerFeed:
         uid = pod.metadata.uid
         if change.kind == "deleted" or has_ended(pod):
             self.cluster.release(uid)
+            self.statistics.end(uid)
             self._unreadable.discard(uid)
             self.unfenced.pop(uid, None)
         elif pod.spec.node_name:
@@ -177,16 +184,14 @@ class LedgerFeed:
                     self.cluster.load(pod.spec.node_name, grant)
                 elif uid not in self.under_way and self.cluster.charged(uid) is not None:
                     self.cluster.release(uid)
-            self._count_beside(pod)
+            self._count(pod)
 
-    def _count_beside(self, pod: Pod) -> None:
-        """Counts what a pod takes of its node beside GPUs. One without GPU is seen here for the first time;
-        the others are when they are bound.
-        """
-        uid, node = pod.metadata.uid, pod.spec.node_name
-        requests, cluster = beside_gpus(pod), self.cluster
-        if cluster.request(uid, node, requests) and cluster.charged(uid) is None and cluster.gpus(node):
-            cluster.learned.see((), requests.cpu, requests.memory)
+    def _count(self, pod: Pod) -> None:
+        """Counts what a pod takes of its node beside GPUs, and the pod itself when it is seen first."""
+        uid = pod.metadata.uid
+        self.cluster.request(uid, pod.spec.node_name, beside_gpus(pod))
+        if not self.statistics.knows(uid):
+            self.statistics.start(uid, counts_as(pod, self.cluster, self.dialects))
 
     def _is_known(self, change: Change[Pod]) -> bool:
         """Reports whether it is charged already and only something else has changed, as in most changes of a

@@ -1,4 +1,4 @@
-"""Keeps the cluster's ledger in memory and binds pods, as two parts of the server.
+"""Keeps the cluster's ledger in memory, what was learned over restarts, and binds pods: parts of the server.
 
 Every server feeds its ledger from the API server's watches. A term begins with lists that are newer than the
 lease, so that everything the leader before did is in the ledger before the first question is answered.
@@ -10,22 +10,24 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from cotenant.core.errors import BadInput, CotenantError
-from cotenant.core.seen_pods import SeenPods
-from cotenant.kube.api.errors import KubeError
+from cotenant.core.errors import CotenantError
+from cotenant.kube.api.errors import Forbidden, KubeError, Undecodable
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NODES, PODS
-from cotenant.kube.binding.binder import Binder, BinderLine
+from cotenant.kube.binding.binder import WITHIN, Binder, BinderLine
+from cotenant.kube.binding.counting import running
 from cotenant.kube.binding.fencing import NotChanged, fence_all
 from cotenant.kube.binding.ledger_feed import LedgerFeed
+from cotenant.kube.binding.statistics_keeper import StatisticsKeeper
+from cotenant.kube.binding.statistics_map import NotStatistics, read_statistics, write_statistics
 from cotenant.kube.logs import get_logger
 from cotenant.kube.nodes.fields import GPU_FIELDS
 from cotenant.kube.parts.part import Context, Part, Term
-from cotenant.kube.pods.demand import demand_of, has_ended, holds_slot
+from cotenant.kube.pods.demand import has_ended, holds_slot
 from cotenant.kube.pods.fields import gpu_fields
-from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.pod_statistics import EndedPods
 from cotenant.kube.settings import Settings
 from cotenant.observe.exposition import gauge
 from cotenant.observe.metrics import Metric
@@ -44,7 +46,10 @@ class LedgerPart(Part):
         self._dialects = context.settings.dialects
         self._pods, self._nodes = context.informers[PODS], context.informers[NODES]
         self._cluster = context.share(ClusterLedger())
-        self._feed = context.share(LedgerFeed(self._pods.store, self._nodes.store, self._cluster))
+        self._feed = context.share(
+            LedgerFeed(self._pods.store, self._nodes.store, self._cluster, context.settings.dialects)
+        )
+        self._namespace = context.settings.namespace
         self._fencing: str | None = None
         gauge(Metric.CHARGED_PODS, context.registry).set_function(lambda: len(self._cluster.pods))
 
@@ -53,6 +58,7 @@ class LedgerPart(Part):
         return (Need(PODS, gpu_fields(settings.dialects)), Need(NODES, GPU_FIELDS))
 
     async def begin(self, term: Term) -> None:
+        ended = await self._ended()
         unseen = self._feed.unseen()
         await asyncio.gather(self._pods.relist(), self._nodes.relist())
         self._feed.forget_unseen(unseen)
@@ -60,7 +66,8 @@ class LedgerPart(Part):
             await self._fence(term)
             if not self._leading.leads(term):
                 raise CotenantError("the lease was lost before all pods were fenced")
-        self._learn()
+        running_now = running(self._pods.store, self._cluster, self._dialects)
+        self._feed.statistics.begin(ended, running_now)
         log.info(
             "term begins", term=term.number, nodes=len(self._nodes.store), charged=len(self._cluster.pods)
         )
@@ -103,20 +110,38 @@ class LedgerPart(Part):
     def _report(self, left: int, error: KubeError | None) -> None:
         self._fencing = f"{left} pods that wait are not fenced yet: {error}" if left else None
 
-    def _learn(self) -> None:
-        """Takes what runs on nodes with GPUs for typical, until more is known."""
-        seen, cluster = SeenPods(), self._cluster
-        for pod in self._pods.store:
-            charged = cluster.charged(pod.metadata.uid) is not None
-            if has_ended(pod) or not (charged or cluster.gpus(pod.spec.node_name)):
-                continue
-            beside = beside_gpus(pod)
-            try:
-                demands = demand_of(pod, self._dialects).demands if charged else ()
-            except BadInput:
-                continue
-            seen.add(demands, beside.cpu, beside.memory)
-        cluster.learned.remember(seen)
+    async def _ended(self) -> EndedPods:
+        """Reads what is kept of pods that have ended. This comes before the list of pods: whatever the leader
+        before writes later, it is not both in what was read and among those that run.
+        """
+        try:
+            kept = await read_statistics(self._client, self._namespace)
+        except (NotStatistics, Forbidden, Undecodable) as error:
+            log.warning("statistics of ended pods cannot be read: they begin anew", error=str(error))
+            kept = None
+        return kept or EndedPods()
+
+
+class Learning(Part):
+    """Writes the statistics of ended pods for the next leader."""
+
+    name = "learning"
+    leader_only = True
+
+    def __init__(self, context: Context) -> None:
+        self._client, self._namespace = context.client, context.settings.namespace
+        self._statistics = context.use(LedgerFeed).statistics
+        self._leading = context.leading
+
+    async def run(self) -> None:
+        await StatisticsKeeper(self._statistics, self._write, self._may_write).run()
+
+    async def _write(self, ended: EndedPods) -> None:
+        if await write_statistics(self._client, self._namespace, ended, self._may_write):
+            log.info("statistics of ended pods written", pods=ended.pods, kinds=len(ended.seen.counts))
+
+    def _may_write(self) -> None:
+        self._leading.must_lead(WITHIN)
 
 
 class Binding(Part):

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from cotenant.kube.api.client import Client
-from cotenant.kube.api.errors import AlreadyExists, Conflict, NotFound
-from cotenant.kube.api.objects import HasMeta
-from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.data_objects import write_data
 from cotenant.kube.api.resources import CONFIG_MAPS, SECRETS, Resource
 from cotenant.kube.certificates.key_pair import KeyPair
 from cotenant.kube.logs import get_logger
@@ -28,13 +26,6 @@ AGENT_CERTIFICATE, AGENT_KEY = "tls.crt", "tls.key"
 """As the type kubernetes.io/tls wants them."""
 AGENT_NAME = "cotenant-agent"
 """Agents are verified by the name `cotenant-agent.<namespace>.svc`."""
-_ATTEMPTS = 8
-"""Tries of one write against other servers that write the same."""
-
-
-class _HasData(HasMeta, Protocol):
-    @property
-    def data(self) -> Mapping[str, str]: ...
 
 
 async def publish_bundle(client: Client, namespace: str, bundle: bytes) -> bool:
@@ -59,22 +50,7 @@ async def _publish(
     data: Mapping[str, str],
     rest: Mapping[str, str],
 ) -> bool:
-    """Creates the object, or writes what differs. Keys that are not ours stay as they are."""
-    for _ in range(_ATTEMPTS):
-        try:
-            found: _HasData = await client.get(resource, name, namespace)
-            changes = {key: text for key, text in data.items() if found.data.get(key) != text}
-            if not changes:
-                return False
-            await client.merge_patch(resource, name, {"data": changes}, namespace, guard=Guard.of(found))
-        except Conflict:
-            continue
-        except NotFound:
-            meta = {"name": name, "labels": {"app.kubernetes.io/name": "cotenant"}}
-            try:
-                await client.create(resource, {"metadata": meta, **rest, "data": data}, namespace)
-            except AlreadyExists:
-                continue
+    written = await write_data(client, resource, name, namespace, data, rest)
+    if written:
         log.info("published", kind=resource.kind, name=name)
-        return True
-    raise Conflict(f"{resource.plural} {namespace}/{name}: other writers change it all the time")
+    return written

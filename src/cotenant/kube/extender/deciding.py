@@ -18,7 +18,7 @@ from cotenant.kube.pods.requests import beside_gpus, fits_otherwise
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.matrix import Rows
-from cotenant.kube.scheduling.ranking import scores
+from cotenant.kube.scheduling.ranking import scores, scores_without_gpu
 from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.tenants import LEAVES
@@ -104,6 +104,16 @@ class Decider:
             return messages.prioritized(names, [0] * len(names))
         rows, beside = self.cluster.rows(names), beside_gpus(args.pod)
         found = scores(self.cluster, args.pod.metadata.uid, demands, rows, beside)
+        return messages.prioritized(names, found.tolist())
+
+    def prioritize_without_gpu(self, args: messages.Args) -> bytes:
+        """Keeps pods without GPU away from GPUs, where there is a choice. kube-scheduler asks it about GPU
+        pods too, for which it says nothing.
+        """
+        names = args.names
+        if not names or self._demands(args.pod):
+            return messages.prioritized(names, [0] * len(names))
+        found = scores_without_gpu(self.cluster, self.cluster.rows(names), beside_gpus(args.pod))
         return messages.prioritized(names, found.tolist())
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:

@@ -42,6 +42,8 @@ class Scheduler(Part):
 
     def __init__(self, context: Context) -> None:
         settings, cluster = context.settings, context.use(ClusterLedger)
+        own = context.section(ExtenderSettings)
+        cluster.learned.spread = not own.pods_without_gpu
         pods, nodes = context.informers[PODS].store, context.informers[NODES].store
         line = context.use(ExtenderLine)  # type: ignore[type-abstract]
         decider = Decider(cluster, pods, nodes, settings.dialects, line)
@@ -49,7 +51,7 @@ class Scheduler(Part):
         self._extender = Extender(decider, self._binder, context.leading.not_serving, context.registry)
         self._certificates = context.use(CertificateKeeper)
         self._address = settings.server.address or None
-        self._port = context.section(ExtenderSettings).port
+        self._port = own.port
         self._listens = False
 
     async def run(self) -> None:

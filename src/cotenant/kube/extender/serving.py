@@ -27,6 +27,9 @@ LARGEST_BODY = 64 * 2**20
 PREFIXES = ("", "/gpushare-scheduler")
 """Configurations made for gpushare's extender have the second."""
 
+WITHOUT_GPU = "prioritize-without-gpu"
+"""The verb that a scheduler calls for pods without GPU, where it is set up so."""
+
 
 @runtime_checkable
 class PodBinder(Protocol):
@@ -58,6 +61,7 @@ class Extender:
         verbs: dict[str, Verb] = {
             "filter": self._deciding("filter", self._filter),
             "prioritize": self._deciding("prioritize", self._prioritize),
+            WITHOUT_GPU: self._deciding(WITHOUT_GPU, self._prioritize_without_gpu),
             "preempt": self._deciding("preempt", self._preempt),
             "bind": self._bind,
         }
@@ -111,6 +115,9 @@ class Extender:
 
     def _prioritize(self, body: bytes) -> bytes:
         return self.decider.prioritize(messages.read(body, messages.Args))
+
+    def _prioritize_without_gpu(self, body: bytes) -> bytes:
+        return self.decider.prioritize_without_gpu(messages.read(body, messages.Args))
 
     def _preempt(self, body: bytes) -> bytes:
         return self.decider.preempt(messages.read(body, messages.PreemptArgs))

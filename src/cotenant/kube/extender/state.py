@@ -14,6 +14,7 @@ import msgspec
 from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.observe.state import Charge, Hold, ServerState, TermState, encode
+from cotenant.observe.view import LearnedView
 
 AT_ONCE = 500
 """Pods in one piece: about a millisecond's work."""
@@ -32,6 +33,7 @@ def state_in_pieces(
     line: Sequence[str] = (),
     term: TermState | None = None,
     waits: Mapping[str, str] | None = None,
+    learned: LearnedView | None = None,
     *,
     leads: bool,
 ) -> Iterator[bytes]:
@@ -40,7 +42,7 @@ def state_in_pieces(
     """
     pods = iter(cluster.pods.items())
     held = {uid: Hold(node, gpus) for uid, (node, gpus) in cluster.holds().items()}
-    told = ServerState(leads, {}, held, tuple(line), term, dict(waits or {}))
+    told = ServerState(leads, {}, held, tuple(line), term, dict(waits or {}), learned)
     before, begin, after = encode(told).partition(_CHARGED)
     yield before + begin
     comma = b""

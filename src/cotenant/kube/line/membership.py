@@ -20,6 +20,7 @@ from cotenant.core.demand import Demand
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.pods.eligibility import takes_pods
+from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.pods.unschedulable import (
     created_at,
     lists_reasons,
@@ -61,7 +62,8 @@ def waiting(
     pod: Pod, demands: tuple[Demand, ...], since: float, eligible: Eligible, now: float
 ) -> WaitingPod:
     """Returns the pod as a member of the line. `since` is on the clock of the caller, `now` is Unix time."""
-    return WaitingPod(pod.metadata.uid, demands, pod.spec.priority, since, eligible, created_at(pod, now))
+    created, beside = created_at(pod, now), beside_gpus(pod)
+    return WaitingPod(pod.metadata.uid, demands, pod.spec.priority, since, eligible, created, beside)
 
 
 def rows_that_take_pods(cluster: ClusterLedger, nodes: Iterable[Node]) -> Eligible:

@@ -1,7 +1,7 @@
 """Removes what agents and servers wrote, once they are gone.
 
 Nodes lose our annotations, our condition and what agents put into their capacity; the server's Secrets,
-ConfigMap, Leases and EndpointSlice are deleted, and the Leases of agents. No pod is touched: running pods
+ConfigMaps, Leases and EndpointSlice are deleted, and the Leases of agents. No pod is touched: running pods
 keep running, and their annotations and their condition go with them.
 """
 
@@ -19,6 +19,7 @@ from cotenant.kube.api.client import Client, Selection
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.objects import Node
 from cotenant.kube.api.resources import CONFIG_MAPS, ENDPOINT_SLICES, LEASES, NODES, PODS, SECRETS, Resource
+from cotenant.kube.binding.statistics_map import NAME as STATISTICS
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.nodes.agent_reports import is_agents
@@ -30,6 +31,7 @@ OWN: tuple[tuple[Resource[Any], str], ...] = (
     (SECRETS, SECRET),
     (SECRETS, AGENT_SECRET),
     (CONFIG_MAPS, CA_CONFIG_MAP),
+    (CONFIG_MAPS, STATISTICS),
     (ENDPOINT_SLICES, "cotenant-extender"),
     (LEASES, "cotenant-server"),
     (LEASES, "cotenant-scheduler"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cotenant.core.demand import Demand
+from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.core.scaling import Decision, Sample, ScalingPolicy, State
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.pods.unschedulable import created_at
@@ -35,6 +36,8 @@ class Considered:
     """Why it is not released, though its queue says that it is idle."""
     wanted_by: Pod | None = None
     demands: tuple[Demand, ...] = ()
+    requests: Requests = NO_REQUESTS
+    """What a replica takes of its node beside GPUs."""
     priority: int = 0
 
     def decide(self, now: float) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from cotenant.core.demand import Demand
+from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.kube.api.objects import Node
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle, takes_pods
 from cotenant.kube.scheduling.capacity import Capacity
@@ -35,9 +36,15 @@ class Room:
         self._allowed: dict[bytes, list[bool]] = {}
         self._left = _MOST_MATCHES
 
-    def take(self, demands: Sequence[Demand], most: int, placement: Placement = ANYWHERE) -> int:
+    def take(
+        self,
+        demands: Sequence[Demand],
+        most: int,
+        placement: Placement = ANYWHERE,
+        requests: Requests = NO_REQUESTS,
+    ) -> int:
         """Takes room for as many pods as fit, at most `most`, and returns how many."""
-        return self._capacity.take(demands, most, self._where(placement)) if most > 0 else 0
+        return self._capacity.take(demands, most, self._where(placement), requests) if most > 0 else 0
 
     def _where(self, placement: Placement) -> list[bool]:
         key = msgspec.json.encode(placement)

@@ -18,6 +18,7 @@ from typing import Any
 
 from cotenant.core.demand import Demand as GpuDemand
 from cotenant.core.errors import BadInput
+from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.core.scaling import State
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.errors import KubeError
@@ -26,6 +27,7 @@ from cotenant.kube.api.store import Store
 from cotenant.kube.logs import get_logger
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.eligibility import ANYWHERE
+from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.scaler.acting import Acting
 from cotenant.kube.scaler.conflicts import Aim, Conflicts
 from cotenant.kube.scaler.considered import Considered, counted, queued
@@ -174,28 +176,32 @@ class Rounds:
             return
         asking = [each for each in considered if each.wants_more or each.without_gpu]
         for each in asking:
-            each.demands, each.priority = self._demands(each), self._priority(each)
+            each.demands, each.requests = self._asks(each)
+            each.priority = self._priority(each)
         free = self.room()
         for each in sorted(asking, key=lambda each: (-each.priority, -each.distance, each.found.uid)):
             if not each.demands:
                 continue  # it needs no GPU
             placement = ANYWHERE if each.found.workload is None else each.found.workload.placement
-            placed = free.take(each.demands, each.without_gpu, placement)
+            placed = free.take(each.demands, each.without_gpu, placement, each.requests)
             if each.wants_more:
                 wanted = each.decision.replicas - each.found.replicas
-                more = free.take(each.demands, wanted, placement)
+                more = free.take(each.demands, wanted, placement, each.requests)
                 room = max(0, placed - each.on_their_way) + more
                 each.sample = replace(queued(each.sample, each.on_their_way - placed), room=room)
                 each.decide(now)
 
-    def _demands(self, each: Considered) -> tuple[GpuDemand, ...]:
+    def _asks(self, each: Considered) -> tuple[tuple[GpuDemand, ...], Requests]:
+        """Returns what one replica asks for, of GPUs and beside them."""
         pod = each.replicas.all[0].pod if each.replicas.all else None
         if pod is None and each.found.workload is not None:
             pod = each.found.workload.pod()
+        if pod is None:
+            return (), NO_REQUESTS
         try:
-            return () if pod is None else demand_of(pod, self.dialects).demands
+            return demand_of(pod, self.dialects).demands, beside_gpus(pod)
         except BadInput:
-            return ()
+            return (), NO_REQUESTS
 
     def _priority(self, each: Considered) -> int:
         if each.replicas.all:

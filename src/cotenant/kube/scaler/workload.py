@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from cotenant.dialects import names
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.api import resources
-from cotenant.kube.api.objects import Meta, Pod, PodSpec
+from cotenant.kube.api.objects import Container, Meta, Pod, PodSpec, Resources
 from cotenant.kube.api.resources import Resource
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, Toleration
 from cotenant.kube.pods.fields import PodFields, gpu_fields
@@ -81,10 +81,26 @@ class Workload(msgspec.Struct, frozen=True, gc=False):
         return any(each.controller for each in self.metadata.owner_references)
 
     def pod(self) -> Pod:
-        """Returns a pod as its template has it, before admission."""
+        """Returns a pod as its template has it, before admission. What is only limited is requested, too, as
+        the API server does it.
+        """
         template = self.spec.template
         meta = Meta(namespace=self.metadata.namespace, annotations=template.metadata.annotations)
-        return Pod(meta, template.spec)
+        spec = template.spec
+        return Pod(
+            meta,
+            replace(
+                spec,
+                containers=spec.containers and tuple(map(_defaulted, spec.containers)),
+                init_containers=tuple(map(_defaulted, spec.init_containers)),
+            ),
+        )
+
+
+def _defaulted(container: Container) -> Container:
+    resources = container.resources
+    requests = {**resources.limits, **resources.requests}
+    return replace(container, resources=Resources(requests, resources.limits))
 
 
 WATCHED: tuple[Resource[Workload], ...] = tuple(

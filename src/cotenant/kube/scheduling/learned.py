@@ -6,13 +6,13 @@ of nodes needs only what would change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from cotenant.core.demand import Demand
 from cotenant.core.learning import Supply, learn, next_lesson
 from cotenant.core.ledger import Room
 from cotenant.core.loss import Loss, Spare
-from cotenant.core.seen_pods import SeenPods
+from cotenant.core.seen_pods import PodKind, SeenPods, pod_kinds
 from cotenant.kube.scheduling.loss_tables import LossTables, NodeLosses
 from cotenant.kube.scheduling.matrix import Matrix, Window
 
@@ -48,7 +48,11 @@ class Learned:
 
     def see(self, demands: Sequence[Demand], cpu: int = 0, memory: int = 0) -> None:
         """Counts a pod that was placed; learns when a quarter more were seen than at the last lesson."""
-        self.seen.add(demands, cpu, memory)
+        self.count(pod_kinds(tuple(demands), cpu, memory))
+
+    def count(self, kinds: Iterable[PodKind]) -> None:
+        """Counts a pod by the kinds that it counts as."""
+        self.seen.count(kinds)
         self._met += 1
         if self._met >= self._next:
             self._next = next_lesson(self._met)

@@ -10,17 +10,15 @@ from numpy.typing import NDArray
 
 from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
+from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import enough, want
 from cotenant.kube.scheduling.eligible import Eligible
 from cotenant.kube.scheduling.filling import drained, fill
 from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
-from cotenant.kube.scheduling.ranking import ranked
+from cotenant.kube.scheduling.ranking import best_on_copy
 from cotenant.kube.scheduling.row_cache import RowCache
 from cotenant.kube.scheduling.scan import room
-
-_MOST_RANKED = 64
-"""Nodes that are ranked. With more than this, which one a pod gets makes no difference to the others."""
 
 _MOST_SEARCHES = 64
 """Pods for which GPUs to hold are searched on the quick path; the others come in the next round."""
@@ -38,6 +36,7 @@ class CurrentPod(NamedTuple):
     eligible: Eligible
     own: Place | None
     """The GPUs that are held for it."""
+    requests: Requests = NO_REQUESTS
 
 
 class LineRound:
@@ -105,6 +104,7 @@ class LineRound:
         self._matrix.free[:, row] = filling.free[:, 0]
         self._matrix.compute[:, row] = filling.compute[:, 0]
         self._matrix.unused[:, row] = filling.unused[:, 0]
+        self._matrix.take_beside(row, pod.requests)
         self._spoken[taken, row] = True
         self._changed(row)
         if self._among is None or row in self._among:
@@ -180,10 +180,8 @@ class LineRound:
 
     def _best(self, pod: CurrentPod, remembered: RowCache[np.bool_]) -> int | None:
         rows = remembered.rows[remembered.about(pod.demands)]
-        rows = rows[self._where(pod, rows)][:_MOST_RANKED]
-        if len(rows) < 2:
-            return int(rows[0]) if len(rows) else None
-        return int(rows[ranked(self._cluster, self._matrix, pod.demands, rows, None)[0]])
+        allowed = rows[self._where(pod, rows)]
+        return best_on_copy(self._cluster, self._matrix, pod.demands, allowed, pod.requests)
 
     def _may_go(self, pod: CurrentPod, row: int) -> bool:
         return bool(self._where(pod, np.array([row], np.int32))[0])

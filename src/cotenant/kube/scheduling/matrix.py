@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.ledger import Room
-from cotenant.core.loss import PLENTY, Spare
+from cotenant.core.loss import PLENTY, Requests, Spare
 from cotenant.kube.scheduling.kinds import Kinds
 
 Rows = NDArray[np.int32]
@@ -100,7 +100,7 @@ class Matrix(MatrixFields):
         """Copies the matrix, to try things out. Only what may change is copied."""
         other = Matrix.__new__(Matrix)
         other.__dict__ |= self.__dict__
-        for name in ("free", "compute", "unused", "held"):
+        for name in ("free", "compute", "unused", "held", *SPARE):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -149,6 +149,11 @@ class Matrix(MatrixFields):
     def spare(self, row: int, spare: Spare) -> None:
         """Sets what the node has left beside its GPUs."""
         self.cpu[row], self.memory[row], self.pods[row] = spare.cpu, spare.memory, spare.pods
+
+    def take_beside(self, row: int, requests: Requests) -> None:
+        """Takes what a pod requests beside GPUs of what the node has left."""
+        now = Spare(int(self.cpu[row]), int(self.memory[row]), int(self.pods[row]))
+        self.spare(row, now.less(requests.cpu, requests.memory))
 
     def update(self, row: int, column: int, room: Room) -> None:
         self.free_of_kind[self.kind[column, row]] += room.free - int(self.free[column, row])

@@ -28,6 +28,8 @@ from cotenant.kube.scheduling.scan import Own, open_cards
 
 BEST = 10
 _AT_A_TIME = 2048
+_MOST_RANKED = 64
+"""Nodes that are ranked on a copy. With more, which one a pod gets makes no difference to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,21 @@ def scores(
     return result
 
 
+def scores_without_gpu(cluster: ClusterLedger, rows: Rows, requests: Requests) -> NDArray[np.int64]:
+    """Returns the scores for a pod without GPU: 10 for all nodes without GPUs, 9 to 0 for the others by how
+    much GPU memory it would strand there. If all have GPUs, the best of them gets 10.
+    """
+    result = np.full(len(rows), BEST, np.int64)
+    at = np.flatnonzero(rows >= 0)
+    at = at[cluster.matrix.cards[rows[at]] > 0]
+    if len(at):
+        there = rows[at]
+        keys = _all_keys(cluster.matrix, _asking(cluster, "", (), requests), there)
+        order = _in_order(keys, there)
+        result[at[order]] = by_rank(len(at)) if len(at) == len(rows) else by_rank(len(at) + 1)[1:]
+    return result
+
+
 def best(
     cluster: ClusterLedger,
     uid: str,
@@ -88,14 +105,17 @@ def best(
     return int(min(rows[at].tolist(), key=cluster.name))
 
 
-def ranked(
-    cluster: ClusterLedger, matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own
-) -> NDArray[np.intp]:
-    """Returns positions in `rows`, best first, of nodes where the pod fits on a copy of the ledger's matrix;
-    ties go to the smaller row.
+def best_on_copy(
+    cluster: ClusterLedger, matrix: Matrix, demands: Sequence[Demand], rows: Rows, requests: Requests
+) -> int | None:
+    """Returns the best of these rows, where the pod fits on a copy of the ledger's matrix; None if there are
+    none. Only the first are ranked; ties go to the smaller row.
     """
-    asking = Asking(demands, NO_REQUESTS, own, cluster.learned.tables, None, _reserved(cluster, demands))
-    return _in_order(_all_keys(matrix, asking, rows), rows)
+    rows = rows[:_MOST_RANKED]
+    if len(rows) < 2:
+        return int(rows[0]) if len(rows) else None
+    asking = Asking(demands, requests, None, cluster.learned.tables, None, _reserved(cluster, demands))
+    return int(rows[_in_order(_all_keys(matrix, asking, rows), rows)[0]])
 
 
 @lru_cache(maxsize=64)

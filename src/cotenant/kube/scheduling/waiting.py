@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cotenant.core.demand import Demand
+from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.eligible import Eligible
 from cotenant.kube.scheduling.line_round import CurrentPod, LineRound
@@ -28,6 +29,8 @@ class WaitingPod:
     eligible: Eligible = None
     created: float = 0.0
     """Unix time: among equals the older pod comes first."""
+    requests: Requests = NO_REQUESTS
+    """What it takes of its node beside GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def serve(
     places = dict[str, tuple[str, tuple[str, ...]]]()
     holds = dict[str, tuple[str, tuple[str, ...]]]()
     for waiting in queue:
-        pod = CurrentPod(waiting.demands, waiting.eligible, round_.comes(waiting.uid))
+        pod = CurrentPod(waiting.demands, waiting.eligible, round_.comes(waiting.uid), waiting.requests)
         overdue = now - waiting.since >= patience
         row = round_.find_room(pod)
         hold = pod.own

@@ -6,7 +6,7 @@ A part may use what earlier ones share. A new one is a folder with its `part.py`
 from __future__ import annotations
 
 from cotenant.kube.admission.part import Admission
-from cotenant.kube.binding.part import Binding, LedgerPart
+from cotenant.kube.binding.part import Binding, Learning, LedgerPart
 from cotenant.kube.events import Events
 from cotenant.kube.extender.part import LeaderEndpoint, Scheduler
 from cotenant.kube.line.part import Evicting, Line
@@ -24,6 +24,7 @@ PARTS: tuple[type[Part], ...] = (
     Line,
     Evicting,
     Binding,
+    Learning,
     Scheduler,
     LeaderEndpoint,
     Overuse,

@@ -12,6 +12,8 @@ from cotenant.kube.api.auth.access import Access
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.election import Election, LeaseSettings
 from cotenant.kube.api.informers import Informers
+from cotenant.kube.binding.learned_view import view_learned
+from cotenant.kube.binding.ledger_feed import LedgerFeed
 from cotenant.kube.certificates.keeper import CertificateKeeper
 from cotenant.kube.extender.state import state_in_pieces
 from cotenant.kube.line.keeper import LineKeeper
@@ -133,7 +135,9 @@ class Server:
             for name, why in self.leader_ready().items()
             if serving and why is not None
         }
-        for piece in state_in_pieces(cluster, line.uids(), self.leadership.state(), waits, leads=serving):
+        learned = view_learned(cluster.learned, self.context.use(LedgerFeed).statistics) if serving else None
+        term = self.leadership.state()
+        for piece in state_in_pieces(cluster, line.uids(), term, waits, learned, leads=serving):
             pieces.append(piece)
             await asyncio.sleep(0)
         return b"".join(pieces)

@@ -9,6 +9,7 @@ from kube.operating.well import EXTENDER, SCHEDULER, WHERE, found, kinds
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Generic, Meta
 from cotenant.kube.api.resources import CONFIG_MAPS
+from cotenant.kube.extender.serving import WITHOUT_GPU
 from cotenant.kube.operating.doctor.rollout import DEPLOYMENTS
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations
 
@@ -29,6 +30,11 @@ def test_a_scheduler_that_does_not_ask_as_it_should(change, kind):
 
 def test_schedulers_without_our_extender_are_none_of_our_business():
     assert kinds(schedulers={WHERE: {"kind": "KubeSchedulerConfiguration"}}) == []
+
+
+def test_an_extender_that_only_ranks_nodes_for_pods_without_gpu_is_as_it_should_be():
+    ranks = {"urlPrefix": EXTENDER["urlPrefix"], "prioritizeVerb": WITHOUT_GPU, "ignorable": True}
+    assert kinds(schedulers={WHERE: {**SCHEDULER, "extenders": [EXTENDER, ranks]}}) == []
 
 
 @pytest.mark.parametrize(

@@ -498,3 +498,101 @@ def test_a_pod_over_its_limit_is_said_to_be():
     assert (said.state, said.reason) == ("running", "over-limit")
     assert "watched" in said.sentence
     assert "docs/enforcers.md" in said.step
+
+
+SMALL = {"cpu": "8", "memory": "32Gi", "pods": "3"}
+BOTH = "0/2 nodes are available: 1 Insufficient cpu, 1 no room on the GPUs."
+
+
+def plain(name, on, **requests):
+    return pod(name, on=on, asks=requests, namespace="web")
+
+
+def gpu_pod(name, gpu_memory, waits=BOTH, **requests):
+    asks = {names.GPU_MEMORY: str(gpu_memory), names.GPU_SLOT: "1", **requests}
+    return pod(name, asks=asks, waits=waits)
+
+
+def full_and_stranded():
+    """A node whose GPU is full, and one without CPU left whose GPUs are not."""
+    nodes = [node("n1", [80 * GI], allocatable=SMALL), node("n7", [40 * GI, 80 * GI], allocatable=SMALL)]
+    others = [pod("full", 80 * GI, on="n1"), pod("some", 10 * GI, on="n7", cards=[1])]
+    return nodes, others
+
+
+@pytest.mark.parametrize(
+    ("taken", "asked", "said"),
+    [
+        ({"cpu": "8"}, {"cpu": "1"}, "has no CPU left"),
+        ({"cpu": "6500m"}, {"cpu": "4"}, "has 1.5 CPU left and 4 is asked for"),
+        ({"memory": "32Gi"}, {"memory": "1Gi"}, "has no memory left"),
+        ({"memory": "30Gi"}, {"memory": "4Gi"}, "has 2Gi memory left and 4Gi is asked for"),
+        (
+            {"cpu": "8", "memory": "32Gi"},
+            {"cpu": "1", "memory": "1Gi"},
+            "has no CPU left and has no memory left",
+        ),
+    ],
+)
+def test_what_strands_a_card_is_named(taken, asked, said):
+    nodes, others = full_and_stranded()
+    found = explained(gpu_pod("p", 30 * GI, **asked), nodes, [*others, plain("web", "n7", **taken)])
+    assert found.reason == "stranded"
+    lines = [f"GPU 1 of n7 has 70Gi free; the node {said}", f"GPU 0 of n7 has 40Gi free; the node {said}"]
+    assert found.sentence == f"{lines[0]}: waiting, 1st in line"
+    assert dict(found.sections)["GPUs with room for it that are stranded"] == tuple(lines)
+    stranded = found.to_json()["stranded"]
+    assert [each["sentence"] for each in stranded] == lines
+    assert (stranded[0]["node"], stranded[0]["gpu"], stranded[0]["free"]) == ("n7", 1, 70 * GI)
+    assert {each["kind"] for each in stranded[0]["lacks"]} == set(asked)
+    assert "kubectl get pods -A --field-selector spec.nodeName=n7" in found.step
+
+
+def test_a_node_that_takes_no_more_pods_strands_its_cards():
+    nodes, others = full_and_stranded()
+    found = explained(gpu_pod("p", 30 * GI), nodes, [*others, plain("a", "n7"), plain("b", "n7")])
+    assert found.sentence.startswith("GPU 1 of n7 has 70Gi free; the node takes no more pods: ")
+    assert found.to_json()["stranded"][0]["lacks"] == [{"kind": "pods", "left": 0, "asked": 1}]
+
+
+def test_a_card_without_room_for_the_pod_is_not_called_stranded():
+    nodes, others = full_and_stranded()
+    taken = plain("web", "n7", cpu="8")
+    found = explained(gpu_pod("p", 60 * GI, cpu="1"), nodes, [*others, taken])
+    assert [each["gpu"] for each in found.to_json()["stranded"]] == [1]
+    found = explained(gpu_pod("p", 75 * GI, cpu="1"), nodes, [*others, taken])
+    assert found.reason == "no-room"
+    assert found.to_json()["stranded"] == []
+
+
+def test_where_another_node_has_all_of_it_nothing_is_said_to_keep_it():
+    nodes, others = full_and_stranded()
+    taken = plain("web", "n7", cpu="8")
+    roomy = node("n8", [40 * GI], allocatable=SMALL)
+    found = explained(gpu_pod("p", 30 * GI, cpu="1", waits=REFUSED), [*nodes, roomy], [*others, taken])
+    assert (found.reason, "n8" in found.sentence) == ("being-placed", True)
+    assert len(found.to_json()["stranded"]) == 2, "which is still true"
+
+
+def test_kube_schedulers_reason_is_quoted_with_the_card_that_is_stranded():
+    nodes, others = full_and_stranded()
+    says = "0/2 nodes are available: 2 Insufficient cpu."
+    found = explained(
+        gpu_pod("p", 30 * GI, cpu="1", waits=says), nodes, [*others, plain("web", "n7", cpu="8")]
+    )
+    assert found.reason == "not-the-gpus"
+    assert found.sentence == (
+        f"GPU 1 of n7 has 70Gi free; the node has no CPU left; kube-scheduler has another reason: {says}"
+    )
+
+
+def test_of_many_stranded_cards_the_most_useful_are_listed():
+    nodes = [node(f"n{at:02}", [(10 + at) * GI] * 8, allocatable=SMALL) for at in range(20)]
+    others = [plain(f"web-{at}", f"n{at:02}", cpu="8") for at in range(20)]
+    found = explained(gpu_pod("p", 8 * GI, cpu="1"), nodes, others)
+    listed = dict(found.sections)["GPUs with room for it that are stranded"]
+    assert listed[0] == "GPU 0 of n19 has 29Gi free; the node has no CPU left"
+    assert listed[-1] == "and 150 more: -o json lists them"
+    assert len(listed) == 11
+    assert len(found.to_json()["stranded"]) == 160
+    assert "(and so on 19 more nodes)" in found.sentence

@@ -24,6 +24,7 @@ from cotenant.kube.operating.doctor import (
     schedulers,
     server_parts,
     slots,
+    stranding,
     unread,
     versions,
     visible_gpus,
@@ -52,6 +53,7 @@ SUBJECTS: Sequence[ClusterSubject] = (
     visible_gpus.SUBJECT,
     gpus.SUBJECT,
     slots.SUBJECT,
+    stranding.SUBJECT,
     scalers.SUBJECT,
     unread.SUBJECT,
 )

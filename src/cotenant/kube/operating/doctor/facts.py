@@ -17,6 +17,7 @@ from cotenant.kube.operating.status.snapshot import snapshot
 from cotenant.kube.pods.demand import has_ended
 from cotenant.kube.scaler.conflicts import Autoscaler
 from cotenant.kube.scaler.resource import GpuScaler
+from cotenant.kube.scheduling.pod_statistics import EndedPods
 from cotenant.observe.state import AgentState, ServerState
 from cotenant.observe.view import View
 
@@ -107,6 +108,8 @@ class Facts:
     """What agents report at `/state`, by node."""
     ledgers: Mapping[str, ServerState] = field(default_factory=dict)
     """What servers report at `/state`, by the names of their pods."""
+    ended_pods: EndedPods | None = None
+    """What the leader kept of pods that have ended, for its policy."""
     version: str = ""
     """Of this program."""
     unread: tuple[str, ...] = ()

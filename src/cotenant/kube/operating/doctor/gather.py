@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
 from cotenant.kube.api.client import Client, Listing, Selection
 from cotenant.kube.api.errors import Forbidden, KubeError, NotFound, Undecodable, Unreachable
-from cotenant.kube.api.objects import Lease, Secret
+from cotenant.kube.api.objects import Generic, Lease, Secret
 from cotenant.kube.api.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -26,12 +27,14 @@ from cotenant.kube.api.resources import (
     RESOURCE_QUOTAS,
     SECRETS,
 )
+from cotenant.kube.binding import statistics_map
 from cotenant.kube.certificates.keeper import SECRET
 from cotenant.kube.operating.doctor.facts import COMPONENT, NAME, Facts, ImagePod
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations, own_places
 from cotenant.kube.operating.installed import LABELS, find_installed
 from cotenant.kube.scaler.conflicts import HPAS, SCALED_OBJECTS
 from cotenant.kube.scaler.resource import GPU_SCALERS
+from cotenant.kube.scheduling.pod_statistics import EndedPods
 from cotenant.observe.state import LARGEST_STATE, AgentState, ServerState
 
 T = TypeVar("T")
@@ -112,9 +115,19 @@ async def gather(client: Client, now: datetime, version: str) -> Facts:
         own_schedulers=frozenset(own_places(maps or (), space)),
         states={pod.spec.node_name: told for pod, told in agents},
         ledgers={pod.metadata.name: told for pod, told in servers},
+        ended_pods=_ended_pods(maps or (), space),
         version=version,
         unread=tuple(dict.fromkeys([*reader.unread, *filter(None, troubles)])),
     )
+
+
+def _ended_pods(maps: Iterable[Generic], namespace: str) -> EndedPods | None:
+    """Returns None also if it is not valid: the leader overwrites it."""
+    for each in maps:
+        if (each.metadata.namespace, each.metadata.name) == (namespace, statistics_map.NAME):
+            with suppress(statistics_map.NotStatistics):
+                return statistics_map.decode(each.data.get(statistics_map.KEY))
+    return None
 
 
 def _by_name(objects: list[dict[str, Any]] | None) -> dict[str, dict[str, Any]] | None:

@@ -17,6 +17,7 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import CONFIG_MAPS
+from cotenant.kube.extender.serving import WITHOUT_GPU
 from cotenant.kube.operating.doctor import rollout
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import FIX
@@ -67,8 +68,12 @@ def _at(kind: Kind, facts: Facts, where: str, found: str, edit: str) -> Finding:
 
 
 def _our_extenders(configuration: Mapping[str, Any], service: str) -> list[dict[str, Any]]:
-    """Those of its extenders that are ours: the objects themselves, not copies."""
-    return [each for each in _mappings(configuration.get("extenders")) if _is_ours(each, service)]
+    """Those of its extenders that are ours and place GPU pods: the objects themselves, not copies."""
+    return [
+        each
+        for each in _mappings(configuration.get("extenders"))
+        if _is_ours(each, service) and each.get("prioritizeVerb") != WITHOUT_GPU
+    ]
 
 
 def _sampled(configuration: Mapping[str, Any]) -> list[str]:

@@ -20,8 +20,10 @@ from cotenant.kube.operating.explain.openings import openings
 from cotenant.kube.operating.status.inspect_table import remarks
 from cotenant.kube.operating.status.snapshot import snapshot
 from cotenant.kube.pods.eligibility import Obstacle, obstacle
+from cotenant.kube.pods.requests import beside_gpus
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.explaining import why
+from cotenant.kube.scheduling.lacking import StrandedGpu, stranded_gpus
 from cotenant.kube.scheduling.reasons import names_our_reason
 from cotenant.kube.scheduling.scan import HOPEFUL, Verdict, scan
 from cotenant.kube.scheduling.waiting import behind
@@ -29,6 +31,10 @@ from cotenant.observe.view import GpuView, NodeView, WaitingView
 
 MOST_NODES = 20
 """Nodes that are listed for people; JSON has them all."""
+MOST_STRANDED = 10
+"""GPUs without CPU or memory beside them that are listed for people."""
+MOST_STRANDED_JSON = 1000
+"""The same, for scripts."""
 SOON = 30.0
 """Seconds within which a scheduler looks at a pod that can be placed."""
 
@@ -88,6 +94,7 @@ class _Waiting:
         self.seen = [each for each in seen if each.gpus]
         self.uid = case.pod.metadata.uid
         self.demands = demands_of(case.pod, case.settings.dialects)
+        self.requests = beside_gpus(case.pod)
         self.place = self.view.place(self.uid)
 
     def brief(self, known: Explanation | None) -> WaitingView:
@@ -114,6 +121,9 @@ class _Waiting:
         ]
         if len(self.findings) > MOST_NODES:
             listed.append(f"and {len(self.findings) - MOST_NODES} more nodes: -o json has them all")
+        stranded = [str(each) for each in self.stranded[:MOST_STRANDED]]
+        if len(self.stranded) > MOST_STRANDED:
+            stranded.append(f"and {len(self.stranded) - MOST_STRANDED} more: -o json lists them")
         return Explanation(
             self.case.target,
             "waiting",
@@ -122,6 +132,7 @@ class _Waiting:
             step,
             (
                 ("it would fit", self.openings),
+                ("GPUs with room for it that are stranded", tuple(stranded)),
                 ("line", (self._line(), *self._ahead())),
                 ("nodes", tuple(listed)),
                 ("kube-scheduler says", (self.case.scheduler_says,) if self.case.scheduler_says else ()),
@@ -132,6 +143,7 @@ class _Waiting:
                 "line": len(self.view.line),
                 "waited": round(self.case.waited),
                 "openings": list(self.openings),
+                "stranded": [each.to_json() for each in self.stranded[:MOST_STRANDED_JSON]],
                 "nodes": [each.to_json() for each in self.findings],
                 "scheduler": self.case.scheduler_says,
                 "warning": self.case.warning,
@@ -200,6 +212,26 @@ class _Waiting:
         return [each for each in self.findings if each.obstacle is None]
 
     @cached_property
+    def stranded(self) -> tuple[StrandedGpu, ...]:
+        """GPUs with room for it on nodes that it may go to, and that have too little else left for it; those
+        with most free first.
+        """
+        found = [
+            gpu
+            for each in self._allowed
+            if each.verdict is Verdict.FITS
+            for gpu in stranded_gpus(self.view.cluster, each.name, self.demands, self.requests)
+        ]
+        return tuple(sorted(found, key=lambda gpu: -gpu.free))
+
+    @cached_property
+    def _roomy(self) -> tuple[str, ...]:
+        """Nodes with room for it, on their GPUs and beside them."""
+        blocked = {gpu.node for gpu in self.stranded}
+        fit = (each.name for each in self._allowed if each.verdict is Verdict.FITS)
+        return tuple(name for name in fit if name not in blocked)
+
+    @cached_property
     def openings(self) -> tuple[str, ...]:
         allowed = [each.node for each in self._allowed if each.verdict in {Verdict.NO_ROOM, Verdict.HELD}]
         pod = self.case.pod
@@ -226,10 +258,12 @@ class _Waiting:
         allowed = {each.verdict for each in self._allowed}
         if self.place is None and self._allowed:
             return self._kept_by_others()
-        if Verdict.FITS in allowed:
-            return self._fits()
+        if self._roomy:
+            return self._fits(self._roomy[0])
         if Verdict.HELD in allowed:
             return self._held()
+        if self.stranded:
+            return self._stranded()
         if Verdict.NO_ROOM in allowed:
             sentence = f"{self._why(self._allowed)}: {self._waiting_at()}"
             return "no-room", sentence, "" if brief else self._wait()
@@ -287,8 +321,17 @@ class _Waiting:
         place, waited = ordinal(self.view.place(uid) or 1), as_age(self.case.now - waiting.since)
         return f"{self.view.name(uid)}, {place} in line, which has waited {waited}"
 
-    def _fits(self) -> tuple[str, str, str]:
-        node = next(each.name for each in self._allowed if each.verdict is Verdict.FITS)
+    def _stranded(self) -> tuple[str, str, str]:
+        first = self.stranded[0]
+        node, others = first.node, len({each.node for each in self.stranded}) - 1
+        more = f" (and so on {others} more node{'s' if others > 1 else ''})" if others else ""
+        step = (
+            f"wait until pods of {node} end, or move those without GPU elsewhere: kubectl get pods -A "
+            f"--field-selector spec.nodeName={node}; `cotenant doctor --cluster` says what such pods strand"
+        )
+        return "stranded", f"{first}{more}: {self._waiting_at()}", step
+
+    def _fits(self, node: str) -> tuple[str, str, str]:
         says = self.case.scheduler_says
         scheduler = self.case.pod.spec.scheduler_name or "default-scheduler"
         if self.uid not in self.view.served.wake:
@@ -315,8 +358,9 @@ class _Waiting:
     def _kept_by_others(self) -> tuple[str, str, str]:
         """Explains a pod for which kube-scheduler has other reasons than room on GPUs."""
         says = self.case.scheduler_says
-        roomy = next((each.name for each in self._allowed if each.verdict is Verdict.FITS), None)
-        room = f"there is room on the GPUs of {roomy}, and " if roomy else ""
+        room = f"there is room on the GPUs of {self._roomy[0]}, and " if self._roomy else ""
+        if self.stranded and not room:
+            room = f"{self.stranded[0]}; "
         sentence = f"{room}kube-scheduler has another reason: {says}"
         return "not-the-gpus", sentence, self._other_reason(says)
 

@@ -17,7 +17,7 @@ from cotenant.kube.nodes.gpus import NONE, GpusUnreadable, drained_of, read_gpus
 from cotenant.kube.pods.demand import readable_grant
 from cotenant.kube.pods.limit_held import limit_held
 from cotenant.kube.pods.shares import shares_of
-from cotenant.observe.view import GpuView, GrantView, NodeView, ShareView, View
+from cotenant.observe.view import GpuView, GrantView, LearnedView, NodeView, ShareView, View
 
 _OnGpu = dict[tuple[str, str], list[ShareView]]
 """By node and UUID."""
@@ -117,6 +117,32 @@ def share_json(share: ShareView) -> dict[str, Any]:
         **({"idleSince": timestamp(share.idle_since)} if share.idle_since is not None else {}),
         **({"enforcerAsked": share.enforcer_asked, "enforcer": share.enforcer} if share.enforcer else {}),
         **({"limitProblem": share.limit_problem} if share.limit_problem else {}),
+    }
+
+
+def learned_json(learned: LearnedView) -> dict[str, Any]:
+    """What the policy judges placements by. Shares are of the GPU memory that is asked for."""
+    return {
+        "pods": learned.pods,
+        "podsWithoutGpu": learned.without_gpu,
+        "since": None if learned.since is None else timestamp(learned.since),
+        "typical": [
+            {
+                "memory": each.memory,
+                "percent": each.percent,
+                "gpus": each.gpus,
+                "whole": each.whole,
+                "models": list(each.models),
+                "cpuMilli": each.cpu,
+                "hostMemory": each.host_memory,
+                "pods": each.pods,
+                "share": round(each.share, 6),
+                "prior": each.prior,
+            }
+            for each in learned.typical
+        ],
+        "models": dict(learned.models),
+        "trouble": learned.trouble,
     }
 
 
