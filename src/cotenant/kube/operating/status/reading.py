@@ -25,6 +25,11 @@ class Seen:
     def view(self) -> View:
         return snapshot(self.nodes, self.pods)
 
+    @property
+    def full_view(self) -> View:
+        """The same with all pods of nodes with GPUs, and those that wait for one."""
+        return snapshot(self.nodes, self.pods, all_pods=True)
+
 
 async def read_all(client: Client) -> Seen:
     nodes, pods = await asyncio.gather(client.list(NODES), client.list(PODS))
