@@ -1,5 +1,4 @@
-"""Reads text files: plain or gzip, UTF-8 or UTF-16. Those of any length in blocks of lines, in little memory.
-"""
+"""Reads text files, plain or gzip, UTF-8 or UTF-16: in blocks of lines, in little memory, or as a whole."""
 
 from __future__ import annotations
 

@@ -46,7 +46,9 @@ BLOCKED = {
 
 
 @click.command("placement", short_help="how full a cluster gets, and what is stranded")
-@click.option("--cluster", metavar="FILE", help="What `cotenant status -o json` printed; - for standard input.")
+@click.option(
+    "--cluster", metavar="FILE", help="What `cotenant status -o json` printed; - for standard input."
+)
 @click.option("--nodes", metavar="FILE", help="CSV of nodes, in place of --cluster.")
 @click.option("--pods", metavar="FILE", help="CSV of pods. [default: those of --cluster]")
 @click.option(
@@ -61,7 +63,7 @@ BLOCKED = {
     "added",
     multiple=True,
     metavar="SPEC",
-    help="A node with these cards, such as 4xA100-80GB; 10x8xH100-80GB are ten nodes with 8. May be repeated.",
+    help="A node with such cards: 4xA100-80GB; 10x8xH100-80GB are ten nodes with 8. May be repeated.",
 )
 @click.option("--node-cpu", metavar="CPU", help="CPU of each added node. [default: for each card as others]")
 @click.option("--node-memory", metavar="SIZE", help="Memory of each added node. [default: the same]")
@@ -123,7 +125,7 @@ def placement(
     plot: str | None,
     output: str,
 ) -> None:
-    """Replay pods through the ledger and the policy of a cluster: what fits, what is blocked, what is stranded.
+    """Replay pods through a cluster's ledger and policy: what fits, what is blocked, what is stranded.
 
     \b
     cotenant status -o json > cluster.json
@@ -134,20 +136,18 @@ def placement(
     cotenant simulate placement --nodes nodes.csv --pods pods.csv --seed 42 --seed 43 --plot filled.svg
 
     The decisions are those of the server: the same code. Nothing of Kubernetes is needed. ALLOCATED is the
-    part of the GPU memory that is granted when all pods have come. BLOCKED is the part of the GPU memory that
-    was asked for in vain. STRANDED is free memory that a typical pod of the trace cannot use, with the first
-    reason why: typical is a pod drawn by the GPU memory that pods ask for. With --add or --advice the
-    cluster as it is stands beside it, and the same pods come to both.
+    part of the GPU memory that is granted when all pods have come, with --departures on average. BLOCKED is
+    the part of the GPU memory that was asked for in vain. STRANDED is free memory that a typical pod cannot
+    use, with the first reason why; a typical pod is drawn from all by the GPU memory that they ask for. With
+    --add or --advice the cluster as it is stands beside it, and the same pods come to both.
 
-    \b
-    nodes  name,cpu,memory,gpus,gpu_memory,model[,pods]     or sn,cpu_milli,memory_mib,gpu,model
-    pods   name,cpu,memory,gpus,gpu_memory,model            or name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec
-
-    The latter are the columns of the openb trace: gpu_milli is a thousandth of a card. Amounts are written as
-    in Kubernetes: 500m, 4Gi. Of a node gpu_memory is the size of each card; of a pod it is what it asks for
-    in all, over so many gpus, and without it the cards are whole. docs/simulate-placement.md has the rest.
+    Nodes and pods have the columns name,cpu,memory,gpus,gpu_memory,model. Amounts are written as in
+    Kubernetes: 500m, 4Gi. Of a node gpu_memory is the size of each card; of a pod it is what it asks for in
+    all, over so many gpus, and without it the cards are whole. The columns of the openb trace will do, too:
+    sn,cpu_milli,memory_mib,gpu,model and name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec.
+    docs/simulate-placement.md has the rest.
     """  # noqa: D301 -- \b keeps the lines below it as they are
-    require_libraries()
+    require_libraries("cotenant.simulate.placement.comparing")
     from cotenant.simulate.placement.comparing import Question, compare, to_json
 
     policies = _policies(policy)
@@ -202,9 +202,7 @@ def _coming(
         raise BadInput("load: with --arrivals trace each recorded pod comes once: leave one of them out")
     if load is not None and count is not None and not departures:
         raise BadInput("load: --count says how many pods come: leave one of them out")
-    return Coming(
-        arrivals == "trace", None if load is None else load / 100, count, departures, keep_running
-    )
+    return Coming(arrivals == "trace", None if load is None else load / 100, count, departures, keep_running)
 
 
 def _has(cpu: str | None, memory: str | None, *, given: bool) -> Spare:
@@ -213,7 +211,9 @@ def _has(cpu: str | None, memory: str | None, *, given: bool) -> Spare:
 
     for option, text in (("node-cpu", cpu), ("node-memory", memory)):
         if text is not None and not given:
-            raise BadInput(f"{option}: it is about nodes that are added: add some with --add, or leave it out")
+            raise BadInput(
+                f"{option}: it is about nodes that are added: add some with --add, or leave it out"
+            )
     amount = None if cpu is None else parse_quantity(cpu)
     if cpu is not None and (amount is None or not 0 < amount <= 100_000):
         raise BadInput(f"node-cpu: {cpu[:40]!a} is not an amount of CPU: write it like 64 or 63500m")
@@ -225,15 +225,15 @@ def _has(cpu: str | None, memory: str | None, *, given: bool) -> Spare:
     )
 
 
-def _recording(
-    cluster: str | None, nodes: str | None, pods: str | None, *, keep_running: bool
-) -> Recording:
+def _recording(cluster: str | None, nodes: str | None, pods: str | None, *, keep_running: bool) -> Recording:
     from cotenant.simulate.placement.dump import read_dump
     from cotenant.simulate.placement.trace import read_pods_for, read_trace
     from cotenant.simulate.placement.workload import Recording
 
     if (cluster is None) == (nodes is None):
-        raise BadInput("cluster: give either --cluster, a dump of `cotenant status -o json`, or --nodes, a CSV")
+        raise BadInput(
+            "cluster: give either --cluster, a dump of `cotenant status -o json`, or --nodes, a CSV"
+        )
     if [cluster, nodes, pods].count("-") > 1:
         raise BadInput("pods: only one file can be standard input: name the other")
     if nodes is not None:
@@ -248,13 +248,13 @@ def _recording(
             raise BadInput("pods: no pod of the cluster asks for GPU: give a CSV of pods")
         return dump
     running = tuple(each for each in dump.pods if each.node) if keep_running else ()
-    return Recording(dump.nodes, (*running, *read_pods_for(pods, sized=True)))
+    return Recording(dump.nodes, (*running, *read_pods_for(pods, sized=True)), like_running=False)
 
 
 def _variants(
     recording: Recording, added: Sequence[str], has: Spare, advice: str | None
 ) -> tuple[list[Variant], list[str]]:
-    """Returns the cluster as it is, and with all changes together if there are any; and what to say of them."""
+    """Returns the cluster as it is, and with all changes together if there are any, with notes about them."""
     from cotenant.simulate.placement.adding import add, parse_added
     from cotenant.simulate.placement.advised import advised, read_advice
     from cotenant.simulate.placement.comparing import Variant
@@ -313,12 +313,19 @@ def _show(rows: list[Row], recording: Recording, notes: Sequence[str]) -> None:
     memory = f" ({format_bytes(first.room)} can be granted)" if recording.sized else ""
     seeds = ", ".join(str(each.seed) for each in rows[0].runs)
     click.echo(f"{len(recording.nodes)} nodes with {cards} GPUs{memory}; {len(recording.pods)} pods recorded")
-    click.echo(f"{first.last.pods} pods come, {first.pods} of them count; seed {seeds}")
+    click.echo(f"{first.timeline[-1].pods} pods come, {first.pods} of them count; seed {seeds}")
     for note in notes:
         click.echo(table.printable(note))
     click.echo()
     table.show(
-        ("POLICY", Column("CHANGE", least=12), "ALLOCATED", "BLOCKED", Column("BLOCKED PODS", rank=1), "STRANDED"),
+        (
+            "POLICY",
+            Column("CHANGE", least=12),
+            "ALLOCATED",
+            "BLOCKED",
+            Column("BLOCKED PODS", rank=1),
+            "STRANDED",
+        ),
         [
             (
                 row.policy,
@@ -364,5 +371,5 @@ def _write_plot(path: str, rows: list[Row]) -> None:
     from cotenant.simulate.placement import plot
 
     run = rows[0].runs[0]
-    title = f"{run.last.pods} pods come to {len(rows[0].variant.nodes)} nodes, seed {run.seed}"
+    title = f"{run.timeline[-1].pods} pods come to {len(rows[0].variant.nodes)} nodes, seed {run.seed}"
     write_svg(path, plot.svg(rows, title))

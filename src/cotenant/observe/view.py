@@ -18,6 +18,9 @@ from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Room, room_of
 from cotenant.core.loss import Spare
 
+NOT_REPORTED = Spare()
+"""What a node has beside its GPUs where nobody says."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShareView:
@@ -148,7 +151,7 @@ class NodeView:
     """Extended resources that the agent reports to Kubernetes."""
     capacity: Mapping[str, str] = field(default_factory=dict)
     """All resources of the node as Kubernetes counts them."""
-    has: Spare = Spare()
+    has: Spare = NOT_REPORTED
     """What it has beside its GPUs for all pods together."""
     cordoned: bool = False
     """Whether it takes no new pods."""

@@ -1,4 +1,4 @@
-"""Names the workload that made a pod as `cotenant recommend` writes it: by kind and name, with the version."""
+"""Names the workload that made a pod, by kind and name, and its version, as `cotenant recommend` does."""
 
 from __future__ import annotations
 

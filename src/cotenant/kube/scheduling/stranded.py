@@ -75,7 +75,11 @@ def typical(seen: SeenPods, supply: Supply) -> tuple[TypicalPod, ...]:
         if kind.demand is not None
     ]
     asked.sort(key=lambda each: (-each[0], _order(each[1])))
-    chosen, total, limit = list[tuple[float, PodKind, Demand]](), 0.0, TYPICAL * sum(each[0] for each in asked)
+    chosen, total, limit = (
+        list[tuple[float, PodKind, Demand]](),
+        0.0,
+        TYPICAL * sum(each[0] for each in asked),
+    )
     for each in asked[:MOST_KINDS]:
         if total >= limit:
             break

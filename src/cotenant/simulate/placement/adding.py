@@ -1,5 +1,5 @@
-"""Reads which nodes are added to a cluster: `4xA100-80GB` is one node with four such cards, `2x8xH100` are two
-nodes with eight each, and `2x4xMI300X:192Gi` says how large a card is that nobody knows here.
+"""Reads which nodes are added to a cluster: `4xA100-80GB` is one node with four such cards, `2x8xH100` two
+nodes with eight each, and `2x4xMI300X:192Gi` says how large a card is that is not known here.
 """
 
 from __future__ import annotations
@@ -40,11 +40,13 @@ def parse_added(text: str) -> Added:
         raise BadInput(f"{OPTION}: {text[:60]!a} is not understood: write {_FORMS}")
     nodes, cards, model = int(match[1] or 1), int(match[2]), match[3].strip()
     if not 1 <= nodes <= MOST_ADDED:
-        raise BadInput(f"{OPTION}: {text[:60]!a} is {nodes} nodes: write 1 to {MOST_ADDED}, as in 10x8xH100-80GB")
+        raise BadInput(
+            f"{OPTION}: {text[:60]!a} is {nodes} nodes: write 1 to {MOST_ADDED}, as in 9x8xH100-80GB"
+        )
     if not 1 <= cards <= MOST_CARDS_OF_NODE:
         raise BadInput(
-            f"{OPTION}: {text[:60]!a} has {cards} cards in a node: write 1 to {MOST_CARDS_OF_NODE}; for more, "
-            "write several nodes, as in 10x8xH100-80GB"
+            f"{OPTION}: {text[:60]!a} has {cards} cards in a node: write 1 to {MOST_CARDS_OF_NODE}; for "
+            "more, write several nodes, as in 10x8xH100-80GB"
         )
     if not model or len(model) > LONGEST_MODEL:
         raise BadInput(f"{OPTION}: {text[:60]!a} names no model: write {_FORMS}")
@@ -101,8 +103,8 @@ def _card(
         return (found or (added.model, 0))[0], CARD
     if found is None:
         raise BadInput(
-            f"{OPTION}: {added.text[:60]!a}: the size of such a card is not known: write it after a colon, as "
-            f"in {added.cards}x{added.model[:40]}:48Gi; known are {', '.join(known)}"
+            f"{OPTION}: {added.text[:60]!a}: the size of such a card is not known: write it after a colon, "
+            f"as in {added.cards}x{added.model[:40]}:48Gi; known are {', '.join(known)}"
         )
     return found
 

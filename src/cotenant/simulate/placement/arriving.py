@@ -1,5 +1,4 @@
-"""Chooses which pods of a recording come, in which order and for how long: the same for all that is compared.
-"""
+"""Chooses which pods of a recording come, in which order and for how long: the same for every policy."""
 
 from __future__ import annotations
 
@@ -52,49 +51,54 @@ def schedule(recording: Recording, sizes: Sequence[int], room: int, coming: Comi
     kept = [at for at, pod in enumerate(recording.pods) if coming.keep and pod.node]
     if coming.recorded:
         return _recorded(recording, kept, coming)
-    if not sum(sizes):
+    new = [at for at, pod in enumerate(recording.pods) if not pod.node]
+    drawn_from = list(range(len(sizes))) if recording.like_running else new
+    if not sum(sizes[at] for at in drawn_from):
         raise BadInput("pods: no pod asks for GPU: there is nothing to place")
     if coming.departures:
-        return _at_random(sizes, room, kept, coming, seed)
+        return _come_and_go(sizes, drawn_from, room, kept, coming, seed)
     load = FULL if coming.load is None else coming.load
     asked = load * room - sum(sizes[at] for at in kept)
-    _check(coming.count if coming.count is not None else asked * len(sizes) / sum(sizes))
+    own = [sizes[at] for at in drawn_from]
+    _check(coming.count if coming.count is not None else asked * len(own) / sum(own))
     if coming.keep:
-        pods = _more(recording, sizes, asked, coming.count, seed)
+        pods = _more(new, drawn_from, sizes, asked, coming.count, seed)
     else:
-        pods = shuffled(sizes, asked, seed, coming.count)
+        pods = [drawn_from[at] for at in shuffled(own, asked, seed, coming.count)]
     if not pods:
         raise BadInput(f"load: what runs asks for {load:.0%} of the room already: raise it, or give --count")
     return Schedule(pods, [None] * len(pods), None, 0, dict.fromkeys(kept, inf))
 
 
 def _more(
-    recording: Recording, sizes: Sequence[int], asked: float, count: int | None, seed: int
+    new: Sequence[int],
+    drawn_from: Sequence[int],
+    sizes: Sequence[int],
+    asked: float,
+    count: int | None,
+    seed: int,
 ) -> list[int]:
-    """Returns those that wait, then random ones of all."""
-    chance, order = Random(seed), [at for at, pod in enumerate(recording.pods) if not pod.node]
+    """Returns those that wait, then random ones, until they ask for this many bytes, or exactly `count`."""
+    chance, order = Random(seed), list(new)
     total = sum(sizes[at] for at in order)
-
-    def enough() -> bool:
-        return total >= asked if count is None else len(order) >= count
-
-    while not enough():
-        order.append(chance.choice(range(len(sizes))))
+    while total < asked if count is None else len(order) < count:
+        order.append(chance.choice(drawn_from))
         total += sizes[order[-1]]
     return order if count is None else order[:count]
 
 
-def _at_random(
-    sizes: Sequence[int], room: int, kept: list[int], coming: Coming, seed: int
+def _come_and_go(
+    sizes: Sequence[int], drawn_from: Sequence[int], room: int, kept: list[int], coming: Coming, seed: int
 ) -> Schedule:
-    mean = mean_stay(sizes, (STEADY if coming.load is None else coming.load) * room)
+    asked = (STEADY if coming.load is None else coming.load) * room
+    mean = mean_stay([sizes[at] for at in drawn_from], asked)
     count = round(LIFETIMES * mean) if coming.count is None else coming.count
     _check(count)
-    pairs = list(drawn(len(sizes), mean, seed, count))
+    pairs = list(drawn(len(drawn_from), mean, seed, count))
     chance = Random(f"those that run already, {seed}")
     ends = {at: chance.expovariate(1 / mean) for at in kept}
     skip = 0 if coming.keep else count // 2
-    return Schedule([at for at, _ in pairs], [stays for _, stays in pairs], None, skip, ends)
+    return Schedule([drawn_from[at] for at, _ in pairs], [stays for _, stays in pairs], None, skip, ends)
 
 
 def _recorded(recording: Recording, kept: list[int], coming: Coming) -> Schedule:
@@ -103,7 +107,7 @@ def _recorded(recording: Recording, kept: list[int], coming: Coming) -> Schedule
     created = _created(recording, order)
     if coming.departures and created is None:
         raise BadInput(
-            "departures: with --arrivals trace they are as recorded, and the times are missing: add the columns "
+            "departures: with --arrivals trace they are as recorded, and times are missing: add the columns "
             "creation_time and deletion_time in seconds, or leave out --arrivals"
         )
     if created is not None:

@@ -4,7 +4,7 @@ came of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,10 +76,30 @@ class Run:
     lacks: dict[Lack, tuple[int, int]] = field(default_factory=dict)
     """For each reason how many pods were refused, and how many bytes of GPU memory they asked for."""
     timeline: list[Moment] = field(default_factory=list)
+    steady_from: int | None = None
+    """Where pods come and go: how many have come when the cluster is filled as usual; None: nobody leaves."""
 
     @property
-    def last(self) -> Moment:
-        return self.timeline[-1]
+    def measured(self) -> list[Moment]:
+        """The moments over which means are taken: the last, if nobody leaves."""
+        if self.steady_from is None:
+            return self.timeline[-1:]
+        return [each for each in self.timeline if each.pods > (self.steady_from or 0)]
+
+    def mean(self, of: Callable[[Moment], float]) -> float:
+        return sum(map(of, self.measured)) / len(self.measured)
+
+    @property
+    def allocated(self) -> float:
+        """Bytes."""
+        return self.mean(lambda each: each.allocated)
+
+    @property
+    def stranded(self) -> float:
+        return self.mean(lambda each: each.free.bytes)
+
+    def stranded_by(self, cause: Cause) -> float:
+        return self.mean(lambda each: each.free.causes[cause])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +119,8 @@ class Row:
 
     @property
     def allocated(self) -> float:
-        """Percent of what can be granted, at the end."""
-        return self.mean(lambda each: percent(each.last.allocated, each.room))
+        """Percent of what can be granted."""
+        return self.mean(lambda each: percent(each.allocated, each.room))
 
     @property
     def refused(self) -> float:
@@ -109,11 +129,11 @@ class Row:
 
     @property
     def stranded(self) -> float:
-        """Percent of what can be granted, at the end."""
-        return self.mean(lambda each: percent(each.last.free.bytes, each.room))
+        """Percent of what can be granted."""
+        return self.mean(lambda each: percent(each.stranded, each.room))
 
     def stranded_by(self, cause: Cause) -> float:
-        return self.mean(lambda each: percent(each.last.free.causes[cause], each.room))
+        return self.mean(lambda each: percent(each.stranded_by(cause), each.room))
 
     def refused_by(self, reason: Lack) -> float:
         return self.mean(lambda each: percent(each.lacks.get(reason, (0, 0))[1], each.asked))
@@ -133,9 +153,7 @@ def compare(question: Question, progress: Progress | None = None) -> list[Row]:
     base = question.variants[0]
     own = [sizes(pod) for pod in base.pods]
     room = room_of(SimulatedCluster(base.nodes))
-    schedules = {
-        seed: schedule(recording, own, room, question.coming, seed) for seed in question.seeds
-    }
+    schedules = {seed: schedule(recording, own, room, question.coming, seed) for seed in question.seeds}
     rows = list[Row]()
     total = len(question.policies) * len(question.variants) * len(question.seeds)
     done = 0
@@ -146,6 +164,8 @@ def compare(question: Question, progress: Progress | None = None) -> list[Row]:
             runs = list[Run]()
             for seed, coming in schedules.items():
                 tally = _Tally(seed, len(coming.pods), common, _part(progress, done, total, policy, variant))
+                if question.coming.departures:
+                    tally.run.steady_from = coming.skip
                 _replay(question, variant, pods, coming, sizes, tally)
                 runs.append(tally.run)
                 done += 1
@@ -204,7 +224,7 @@ def _replay(
         kept = question.recording.pods[at]
         cluster.keep(kept.uid, kept.node, kept.pod, kept.shares)
         there.append((ends, kept.uid, sizes(kept.pod)))
-    moments = coming.moments or [None] * len(coming.pods)
+    moments: Sequence[float | None] = coming.moments or [None] * len(coming.pods)
     arrivals = (
         Arrival(pods[at], stays, moment)
         for at, stays, moment in zip(coming.pods, coming.stays, moments, strict=True)
@@ -292,17 +312,21 @@ def _run_json(run: Run) -> dict[str, Any]:
         "asked": run.asked,
         "blocked": run.refused,
         "blockedPods": run.refused_pods,
-        **_amounts(run.last),
+        "allocated": round(run.allocated),
+        "free": round(run.mean(lambda each: each.free.free)),
+        "stranded": {cause.value: round(run.stranded_by(cause)) for cause in Cause},
     }
 
 
 def _moment_json(moment: Moment) -> dict[str, Any]:
-    return {"pods": moment.pods, "asked": moment.asked, "blocked": moment.refused, **_amounts(moment)}
-
-
-def _amounts(moment: Moment) -> Mapping[str, Any]:
-    by_cause = {cause.value: round(size) for cause, size in moment.free.causes.items()}
-    return {"allocated": moment.allocated, "free": moment.free.free, "stranded": by_cause}
+    return {
+        "pods": moment.pods,
+        "asked": moment.asked,
+        "blocked": moment.refused,
+        "allocated": moment.allocated,
+        "free": moment.free.free,
+        "stranded": {cause.value: round(size) for cause, size in moment.free.causes.items()},
+    }
 
 
 def _rounded(value: float) -> float:

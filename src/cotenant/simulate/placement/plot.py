@@ -86,15 +86,20 @@ def _panel(row: Row, top: int) -> list[str]:
         return LEFT + width * moment.pods / last
 
     def area(below: Sequence[float], above: Sequence[float], colour: str) -> str:
-        there = [f"{x(each):.1f},{_y(value, bottom):.1f}" for each, value in zip(timeline, above, strict=True)]
+        there = [
+            f"{x(each):.1f},{_y(value, bottom):.1f}" for each, value in zip(timeline, above, strict=True)
+        ]
         back = [f"{x(each):.1f},{_y(value, bottom):.1f}" for each, value in zip(timeline, below, strict=True)]
         return f'<polygon points="{" ".join([*there, *reversed(back)])}" fill="{colour}"/>'
 
+    note = (
+        f"{row.allocated:.2f} % allocated, {row.stranded:.2f} % stranded, {row.refused:.2f} % of what is "
+        "asked for is blocked"
+    )
     level = [percent(each.allocated, run.room) for each in timeline]
     parts = [
         f'<text x="{LEFT}" y="{top - 6}" font-weight="bold">{escape(row.name)}</text>',
-        f'<text x="{WIDTH - 10}" y="{top - 6}" text-anchor="end" fill="#555">{row.allocated:.2f} % allocated, '
-        f"{row.stranded:.2f} % stranded, {row.refused:.2f} % of what is asked for is blocked</text>",
+        f'<text x="{WIDTH - 10}" y="{top - 6}" text-anchor="end" fill="#555">{note}</text>',
         f'<rect x="{LEFT}" y="{top}" width="{width}" height="{HEIGHT}" fill="{FREE}"/>',
         area([0.0] * len(level), level, ALLOCATED),
     ]
@@ -106,7 +111,7 @@ def _panel(row: Row, top: int) -> list[str]:
         if above != level:
             parts.append(area(level, above, colour))
         level = above
-    before = LEFT
+    before = float(LEFT)
     for each in timeline:
         if each.refused:
             high = 8 * each.refused / each.asked

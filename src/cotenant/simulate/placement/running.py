@@ -59,8 +59,8 @@ def run(
 ) -> Outcome:
     """Offers the pods one after another. The first `skip` are not counted in what was asked and refused.
 
-    `card`: the size of all cards, or a function that returns what a pod asks for. `there`: pods that are there
-    already: when they end, their UIDs and sizes. `watch` is called after each decision.
+    `card`: the size of all cards, or a function that returns what a pod asks for. `there`: pods that are
+    there already: when they end, their UIDs and sizes. `watch` is called after each decision.
     """
     size_of = card if callable(card) else lambda pod: pod.bytes(card)
     leaving = list(there)

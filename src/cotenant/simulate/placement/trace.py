@@ -87,8 +87,8 @@ def _nodes(path: str) -> tuple[list[SimulatedNode], bool]:
         raise BadInput(f"nodes: {path} has no node with a GPU: its column {' or '.join(CARDS)} says how many")
     if sized and unsized is not None:
         raise BadInput(
-            f"nodes: {unsized.file} line {unsized.line}, column gpu_memory: it is empty, and other nodes have "
-            "it: write the size of the cards, such as 40Gi"
+            f"nodes: {unsized.file} line {unsized.line}, column gpu_memory: it is empty, and other nodes "
+            "have it: write the size of the cards, such as 40Gi"
         )
     return found, sized
 
@@ -162,8 +162,8 @@ def _bytes_asked(row: Row, column: str, *, sized: bool) -> Memory | None:
         memory = parse_memory(row.cells[column], place)
     if memory is not None and memory.bytes is not None and not sized:
         raise BadInput(
-            f"{place}: bytes are asked for, and the sizes of the cards are not known: add a column gpu_memory "
-            "to the file of nodes, such as 40Gi, or ask for gpu_milli"
+            f"{place}: bytes are asked for, and the sizes of the cards are not known: add a column "
+            "gpu_memory to the file of nodes, such as 40Gi, or ask for gpu_milli"
         )
     return memory
 

@@ -75,6 +75,8 @@ class Recording:
     pods: tuple[RecordedPod, ...]
     sized: bool = True
     """Whether the sizes of cards are known; otherwise all count the same."""
+    like_running: bool = True
+    """Whether pods like those that run come, too; otherwise only those without a node do."""
 
 
 @dataclass(frozen=True, slots=True)

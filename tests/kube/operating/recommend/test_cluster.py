@@ -8,7 +8,6 @@ import pytest
 from kube.fakeapi import FakeApi
 from kube.operating import clusters
 
-from cotenant.advice.pod_names import PodWorkload
 from cotenant.core.rightsizing.cards import Asked
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.operating.recommend.cluster import read_cluster

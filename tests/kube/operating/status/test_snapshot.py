@@ -49,8 +49,7 @@ def test_json_has_its_names_in_their_order():
     (found,) = one_node(snapshot(NODES, [pod("a", GI, on="n2")]).nodes, "n2", NODES)
     told = node_json(found)
     assert " ".join(told) == (
-        "name address agent enforcer mps trouble memory granted gpus "
-        "allocatable unschedulable pods"
+        "name address agent enforcer mps trouble memory granted gpus allocatable unschedulable pods"
     )
     assert " ".join(told["gpus"][0]) == "index uuid model memory shared granted outside problem drained pods"
     assert " ".join(told["gpus"][0]["pods"][0]) == "namespace pod uid memory whole"
