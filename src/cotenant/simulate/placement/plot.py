@@ -11,7 +11,7 @@ from cotenant.simulate.placement.comparing import SLICES, Moment, Row, percent
 
 __all__ = ["BLOCKS", "svg", "text"]
 
-WIDTH, HEIGHT, LEFT, GAP = 960, 150, 90, 40
+WIDTH, HEIGHT, LEFT, GAP, TOP = 960, 150, 90, 40, 82
 LINES = ("allocated", "stranded", "blocked")
 COLOURS = {
     Cause.REMAINDER: ("#e0a030", "remainder too small"),
@@ -52,7 +52,7 @@ def svg(rows: Sequence[Row], title: str) -> str:
     """Draws a panel for each row: what is allocated and stranded by cause, as areas up to all GPU memory, and
     red below it where pods are blocked.
     """
-    height = 66 + len(rows) * (HEIGHT + GAP)
+    height = TOP + len(rows) * (HEIGHT + GAP)
     size = f'width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
@@ -61,7 +61,7 @@ def svg(rows: Sequence[Row], title: str) -> str:
         *_legend(rows),
     ]
     for number, row in enumerate(rows):
-        parts += _panel(row, 66 + number * (HEIGHT + GAP))
+        parts += _panel(row, TOP + number * (HEIGHT + GAP))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -69,11 +69,14 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     """Explains the colours of what is there at all."""
     there = [cause for cause in COLOURS if any(row.stranded_by(cause) >= 0.005 for row in rows)]
     shown = [(ALLOCATED, "allocated"), *(COLOURS[cause] for cause in there), (REFUSED, "pods are blocked")]
-    parts, x = list[str](), LEFT
+    parts, x, y = list[str](), LEFT, 32
     for colour, meaning in shown:
-        parts.append(f'<rect x="{x}" y="32" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 14}" y="41" fill="#555">{meaning}</text>')
-        x += 30 + 7 * len(meaning)
+        width = 30 + 7 * len(meaning)
+        if x + width > WIDTH:
+            x, y = LEFT, y + 16
+        parts.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 14}" y="{y + 9}" fill="#555">{meaning}</text>')
+        x += width
     return parts
 
 
