@@ -9,10 +9,10 @@ BLOCKS, ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*#%@"
 
 
 def squeeze(values: Sequence[float], columns: int) -> list[float]:
-    """Returns the highest value of each column."""
+    """Returns the highest value of each column; of fewer values than columns, each several times."""
     count = len(values)
     edges = [round(at * count / columns) for at in range(columns + 1)]
-    return [max(values[a:b] or values[a : a + 1]) for a, b in pairwise(edges)]
+    return [max(values[a:b], default=values[min(a, count - 1)]) for a, b in pairwise(edges)]
 
 
 def bar(values: Sequence[float], signs: str, highest: float | None = None) -> str:

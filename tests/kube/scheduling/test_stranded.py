@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,7 +22,10 @@ def slow(cluster: ClusterLedger, pod: TypicalPod, cordoned: set[str]) -> dict[Ca
     """The bytes that this pod cannot use."""
     lost = dict.fromkeys(Cause, 0)
     for name in cluster.nodes:
-        rooms, spare = [cluster.ledger(name).room_on(gpu.uuid) for gpu in cluster.gpus(name)], cluster.spare(name)
+        rooms, spare = (
+            [cluster.ledger(name).room_on(gpu.uuid) for gpu in cluster.gpus(name)],
+            cluster.spare(name),
+        )
         free = sum(room.free for room in rooms)
         for cause, is_so in (
             (Cause.CORDONED, name in cordoned),
@@ -60,7 +65,7 @@ def test_typical_pods_are_a_share_of_what_is_asked_for(statistics) -> None:
     pods = typical(statistics, supply)
     asks = any(kind.demand is not None for kind in statistics.counts)
     assert sum(each.share for each in pods) == pytest.approx(1.0 if asks else 0.0)
-    assert all(before.share >= after.share for before, after in zip(pods, pods[1:], strict=False))
+    assert all(before.share >= after.share for before, after in pairwise(pods))
 
 
 def test_each_cause_has_its_name() -> None:

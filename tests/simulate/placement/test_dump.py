@@ -116,5 +116,7 @@ def test_a_dump_that_is_cut_off_is_refused_with_the_line(dump: str, tmp_path: Pa
 def test_a_dump_of_a_version_that_did_not_tell_of_pods_is_refused(tmp_path: Path) -> None:
     old = {"nodes": [{"name": "a", "gpus": []}]}
     (tmp_path / "old.json").write_text(json.dumps(old))
-    with pytest.raises(BadInput, match=r"missing required field `allocatable` at `nodes\[0\]`: write it anew"):
+    with pytest.raises(
+        BadInput, match=r"missing required field `allocatable` at `nodes\[0\]`: write it anew"
+    ):
         read_dump(str(tmp_path / "old.json"))

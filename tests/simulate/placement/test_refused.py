@@ -56,7 +56,9 @@ def test_a_model_that_is_full_while_others_have_room() -> None:
 
 
 def test_no_place_for_a_pod_and_a_node_that_takes_none() -> None:
-    cluster = SimulatedCluster([node("a", pods=1), SimulatedNode("b", node("b").gpus, Spare(), cordoned=True)])
+    cluster = SimulatedCluster(
+        [node("a", pods=1), SimulatedNode("b", node("b").gpus, Spare(), cordoned=True)]
+    )
     assert cluster.place("first", pod()) == "a"
     assert cluster.place("asked", pod()) is None
     assert lack(cluster, "asked", pod()) == Lack.PODS

@@ -80,9 +80,17 @@ def changed(text: str, old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("nodes", "pods", "said"),
     [
-        (changed(NODES, ",cpu,", ",cores,"), PODS, r"nodes: nodes\.csv line 1: no column cpu_milli or cpu in"),
+        (
+            changed(NODES, ",cpu,", ",cores,"),
+            PODS,
+            r"nodes: nodes\.csv line 1: no column cpu_milli or cpu in",
+        ),
         (changed(NODES, "256Gi", "lots"), PODS, r"nodes\.csv line 2, column memory: 'lots' is not an amount"),
-        (changed(NODES, "256Gi", "256"), PODS, r"line 2, column memory: '256' is 256 bytes.*did you mean 256Gi"),
+        (
+            changed(NODES, "256Gi", "256"),
+            PODS,
+            r"line 2, column memory: '256' is 256 bytes.*did you mean 256Gi",
+        ),
         (changed(NODES, ",4,", ",400,"), PODS, r"line 2, column gpus: '400' is more than 256"),
         (changed(NODES, "\nb,", "\na,"), PODS, r"nodes\.csv line 3: 'a' is there twice: remove a line"),
         (changed(NODES, "\nb,", "\n,"), PODS, r"line 3, column name: '' is no name"),
@@ -92,13 +100,25 @@ def changed(text: str, old: str, new: str) -> str:
         (changed(NODES, "V100-16GB,", "V100-16GB"), PODS, r"line 2: 6 fields, and the first line names 7"),
         (changed(NODES, "V100-16GB", '"V100'), PODS, r"nodes\.csv line 2 is not CSV"),
         (changed(NODES, "model,pods", "model,model"), PODS, r"line 1: two columns 'model'"),
-        (NODES, changed(PODS, "500m", "half"), r"pods: pods\.csv line 2, column cpu: 'half' is not an amount"),
+        (
+            NODES,
+            changed(PODS, "500m", "half"),
+            r"pods: pods\.csv line 2, column cpu: 'half' is not an amount",
+        ),
         (NODES, changed(PODS, "4Gi", "4"), r"line 2, column gpu_memory: '4' is 4 bytes.*did you mean 4Gi"),
         (NODES, changed(PODS, "4Gi", "-4Gi"), r"line 2, column gpu_memory: '-4Gi' must be more than zero"),
         (NODES, changed(PODS, "50%", "150%"), r"line 4, column gpu_memory: '150%' must be above 0%"),
         (NODES, changed(PODS, "64Gi,2", "64Gi,2000"), r"line 5, column gpus: '2000' is more than 1024"),
-        (NODES, changed(PODS, ",3,9", ",3,2"), r"line 5, column ended: '2' is before the pod was created, at 3"),
-        (NODES, changed(PODS, ",3,9", ",soon,9"), r"line 5, column created: 'soon' is not a number of seconds"),
+        (
+            NODES,
+            changed(PODS, ",3,9", ",3,2"),
+            r"line 5, column ended: '2' is before the pod was created, at 3",
+        ),
+        (
+            NODES,
+            changed(PODS, ",3,9", ",soon,9"),
+            r"line 5, column created: 'soon' is not a number of seconds",
+        ),
         (NODES, "name,cpu,memory,gpus\n", r"pods: .*pods\.csv has no pod below its first line"),
         (NODES, changed(OPENB_PODS, "460", "0"), r"line 2, column gpu_milli: '0' is nothing, and 1 GPUs"),
         (OPENB_NODES, PODS, r"pods\.csv line 2, column gpu_memory: bytes are asked for, and the sizes"),
@@ -113,7 +133,9 @@ def test_what_is_wrong_is_said_with_file_line_column_and_remedy(
     assert "\n" not in str(error.value)
 
 
-def test_more_lines_than_can_be_simulated_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_lines_than_can_be_simulated_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cotenant.simulate.placement.trace.MOST_PODS", 5)
     with pytest.raises(BadInput, match=r"pods\.csv has more than 5 lines: use a part of it"):
         read_trace(*put(tmp_path))

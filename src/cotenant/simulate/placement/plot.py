@@ -32,7 +32,7 @@ def text(rows: Sequence[Row], width: int, *, unicode: bool = True) -> list[str]:
     """
     signs = BLOCKS if unicode else ASCII
     margin = max(map(len, LINES)) + 2
-    columns = max(10, min(SLICES, width - margin - 9))
+    columns = max(10, min(SLICES, width - margin - len("  ") - len(" 100.0 %")))
     lines = list[str]()
     for row in rows:
         timeline, room = row.runs[0].timeline, row.runs[0].room
