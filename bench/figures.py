@@ -57,6 +57,12 @@ BENCHES = {
         "cluster's own ledger and policy, BestFit and FGD are replicas. The last column is what that paper "
         "reports: a comparison, not a check.",
     ),
+    "bench.simulated_placement": Bench(
+        "Simulating placement on a dump of 1,000 nodes",
+        "The whole of `cotenant simulate placement` with a plot: wall time, CPU time and the most memory of its "
+        "process. The dump has 7,000 GPUs of 16 to 80 GB and 8,121 pods: "
+        "[simulate-placement.md](simulate-placement.md).",
+    ),
     "bench.scaling": Bench(
         "Scaling policies on a real trace",
         "Late % / turns an hour / replica-hours of each policy on the conversation trace of Azure's LLM "

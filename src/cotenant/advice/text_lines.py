@@ -1,10 +1,9 @@
-"""Reads the lines of a text file in blocks: plain or gzip, UTF-8 or UTF-16, of any length, in little
-memory.
-"""
+"""Reads text files, plain or gzip, UTF-8 or UTF-16: in blocks of lines, in little memory, or as a whole."""
 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import sys
 import zlib
@@ -32,18 +31,39 @@ class Block(NamedTuple):
 
 def blocks(path: str, field: str) -> Iterator[Block]:
     """Yields the file in blocks. BadInput names the option `field`, the file and the remedy."""
-    name = "standard input" if path == STDIN else Path(path).name
+    with _opened(path, field) as (file, name):
+        yield from _decoded(file, field, name)
+
+
+def whole(path: str, field: str, most: int) -> str:
+    """Returns the text of a file that has at most `most` bytes, whatever its lines are."""
+    with _opened(path, field) as (file, name):
+        data = file.read(most + 1)
+        if len(data) > most:
+            raise BadInput(f"{field}: {name} is larger than {most >> 20} MiB: use a part of it")
+    return data.decode(_ENCODINGS.get(data[:2], "utf-8"), "backslashreplace").removeprefix("\ufeff")
+
+
+@contextlib.contextmanager
+def _opened(path: str, field: str) -> Iterator[tuple[BinaryIO, str]]:
+    """Opens a file, or standard input, and names it."""
+    name = name_of(path)
     try:
         if path == STDIN:
-            yield from _decoded(_unzipped(sys.stdin.buffer), field, name)
+            yield _unzipped(sys.stdin.buffer), name
             return
         with Path(path).open("rb") as file:
-            yield from _decoded(_unzipped(file), field, name)
+            yield _unzipped(file), name
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise BadInput(f"{field}: {name} is not a whole gzip file ({error}): fetch it again") from None
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else None
         raise BadInput(f"{field}: cannot read {path!r}: {said or error}") from None
+
+
+def name_of(path: str) -> str:
+    """Returns what messages call the file."""
+    return "standard input" if path == STDIN else Path(path).name
 
 
 def part(path: str, begin: int, end: int) -> Iterator[Block]:

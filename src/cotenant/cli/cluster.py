@@ -119,10 +119,12 @@ def where_of(ctx: click.Context) -> Where:
     return _merged(ctx.params, ctx.find_root().params)
 
 
-def require_libraries() -> None:
-    """Fails with a hint if the extra `cluster` is not installed; one machine does not need it."""
+def require_libraries(module: str = "cotenant.kube.api.client") -> None:
+    """Fails with a hint if the extra `cluster`, which the module needs, is not installed; one machine does
+    not need it.
+    """
     try:
-        importlib.import_module("cotenant.kube.api.client")
+        importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise CotenantError(
             f"{error.name} is missing: cluster commands need more packages than local ones: "

@@ -30,7 +30,7 @@ COMMANDS = {
     "down": "stop the workloads of `up`",
     "doctor": "find and repair what is wrong",
     "demo": "show GPU sharing on simulated GPUs",
-    "simulate": "replay recorded load against scaling policies",
+    "simulate": "replay recorded load against scaling and placement",
     "recommend": "advise how much GPU memory to ask for",
     "setup": "create the folder for all users (as root)",
     "status": "list a cluster's GPUs: what is granted, to whom",

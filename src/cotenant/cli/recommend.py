@@ -159,7 +159,8 @@ def command(
 
     Exit codes: 3 if there are samples and nothing can be advised, 4 with --check.
     """  # noqa: D301 -- \b keeps the lines below it as they are
-    from cotenant.cli.recommend_sources import ShownProgress, Wanted, gather
+    from cotenant.cli.progress import ShownProgress
+    from cotenant.cli.recommend_sources import Wanted, gather
 
     _check_plot(plot)
     rules = _rules(min_history, min_starts, strategy, headroom, lower_by)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +13,6 @@ import click
 
 from cotenant.advice.gathered import Gathered, Progress
 from cotenant.advice.patches import Spelling
-from cotenant.cli import table, terminal
 from cotenant.cli.cluster import Where, ask
 from cotenant.core.errors import BadInput, CotenantError
 from cotenant.core.gpu import GPU
@@ -54,30 +51,6 @@ class Found:
     others: tuple[Held, ...] = ()
     """What containers hold that no advice is about."""
     spellings: Mapping[tuple[str, str], Spelling] = field(default_factory=dict)
-
-
-class ShownProgress:
-    """Shows on standard error how far reading is, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr is not None and sys.stderr.isatty() and not terminal.is_dumb()
-        self._next = 0.0
-
-    def __call__(self, done: float, what: str) -> None:
-        now = time.monotonic()
-        if self.shown and now >= self._next:
-            self._next = now + 0.1
-            part = f"{100 * done:3.0f} %  " if done else ""
-            text = table.cut(table.printable(part + what), self._width)
-            click.echo(f"\r{text:<{self._width}}", nl=False, err=True)
-
-    def clear(self) -> None:
-        if self.shown:
-            click.echo("\r" + " " * self._width + "\r", nl=False, err=True)
-
-    @property
-    def _width(self) -> int:
-        return max(10, min(78, shutil.get_terminal_size().columns - 1))
 
 
 def gather(wanted: Wanted, simulate: str | None, progress: Progress) -> Found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +9,11 @@ import click
 
 from cotenant.cli import table, terminal
 from cotenant.cli.compose import output_option
+from cotenant.cli.progress import ShownProgress
+from cotenant.cli.simulate_placement import placement
+from cotenant.cli.svg_file import check_svg, write_svg
 from cotenant.cli.table import Column
-from cotenant.core.errors import BadInput, CotenantError
+from cotenant.core.errors import BadInput
 
 if TYPE_CHECKING:
     from cotenant.simulate.scaling.comparing import Row
@@ -32,9 +34,13 @@ def command(ctx: click.Context) -> None:
 
     \b
     cotenant simulate scaling --trace requests.csv
+    cotenant simulate placement --cluster cluster.json
     """  # noqa: D301 -- \b keeps the lines below it as they are
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+command.add_command(placement)
 
 
 @command.command("scaling", short_help="compare scaling policies on a trace of requests")
@@ -141,15 +147,12 @@ def scaling(
         )
     if not 0.01 <= told_service <= 100:
         raise BadInput(f"told-service: {told_service:g} is not between 0.01 and 100: 1 is the true time")
-    if plot is not None and not plot.endswith(".svg"):
-        raise BadInput(f"plot: {plot!r} does not end with .svg: only SVG is written")
-    if plot is not None and not Path(plot).absolute().parent.is_dir():
-        raise BadInput(f"plot: {plot!r}: its folder does not exist: create it, or name another")
+    check_svg(plot)
     read = read_trace(trace)
     if not read.timed and not services:
         services = [0.8]
     loads = make_loads(read, services, copies, seed)
-    progress = _Progress()
+    progress = ShownProgress()
     rows = compare(
         loads,
         cold_starts,
@@ -168,20 +171,6 @@ def scaling(
             _show_changes(rows[0], names[0])
     if plot is not None:  # last: figures that took long are not lost to a full disk
         _write_plot(plot, rows[0])
-
-
-class _Progress:
-    """Shows on standard error how far the simulation is, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr is not None and sys.stderr.isatty() and not terminal.is_dumb()
-
-    def __call__(self, done: float, what: str) -> None:
-        click.echo(f"\r{100 * done:3.0f} %  {table.cut(what, 60):<60}", nl=False, err=True)
-
-    def clear(self) -> None:
-        if self.shown:
-            click.echo("\r" + " " * 68 + "\r", nl=False, err=True)
 
 
 def _show(rows: list[Row], trace: str) -> None:
@@ -278,10 +267,7 @@ def _write_plot(path: str, row: Row) -> None:
         f"service {_seconds(row.load.service)}, cold start {_seconds(row.cold_start)}, "
         f"target {_seconds(row.target)}"
     )
-    try:
-        Path(path).write_text(plot.svg(row, title), encoding="utf-8")
-    except OSError as error:
-        raise CotenantError(f"plot: cannot write {path}: {error.strerror or error}") from None
+    write_svg(path, plot.svg(row, title))
 
 
 def _conditions(

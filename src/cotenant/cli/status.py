@@ -17,7 +17,6 @@ from cotenant.core.errors import BadInput
 if TYPE_CHECKING:
     from cotenant.kube.api.client import Client
     from cotenant.kube.operating.status.reading import Seen
-    from cotenant.observe.view import LearnedView
 
 
 @click.command()
@@ -35,7 +34,8 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
                                          asked to hold each pod to its limit, and what does
     cotenant status -d -n team           only that namespace's pods are listed
     cotenant status gpu-node-1 -w        one node, again at every change
-    cotenant status -o json              bytes as integers, UUIDs, health; what placements are judged by
+    cotenant status -o json              bytes as integers, UUIDs, health; all pods of these nodes, and
+                                         what placements are judged by
 
     It reads from the API server only, so it works while no server of Cotenant runs. Amounts are in the unit
     that aliyun.com/gpu-mem has in this cluster; used amounts are rounded up.
@@ -63,14 +63,15 @@ def command(where: Where, node: str | None, details: bool, watch: bool, output: 
 
 def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool, output: str) -> str:
     from cotenant.kube.operating.status import inspect_table
-    from cotenant.kube.operating.status.snapshot import one_node
+    from cotenant.kube.operating.status.snapshot import document, one_node
 
-    view = seen.view
+    view = seen.full_view if output == "json" else seen.view
     nodes = view.nodes
     if node is not None:
         nodes = one_node(nodes, node, seen.nodes)
     if output == "json":
-        return table.json_text(_document(nodes, inspect_table.unit_of(nodes).name, view.learned))
+        pending = view.pending if node is None else ()
+        return table.json_text(document(nodes, inspect_table.unit_of(nodes).name, pending, view.learned))
     if not any(each.gpus for each in nodes):
         return (
             "no node reports a GPU: Cotenant's agents report them; see whether they run: "
@@ -80,19 +81,6 @@ def _shown(seen: Seen, node: str | None, namespace: str | None, *, details: bool
     if details:
         text = inspect_table.details(nodes, namespace) + inspect_table.limits(nodes, namespace)
     return "".join(f"{table.printable(line)}\n" for line in text.splitlines())
-
-
-def _document(nodes: Any, unit: str, learned: LearnedView | None) -> dict[str, Any]:
-    from cotenant.kube.operating.status.snapshot import learned_json, node_json
-
-    shown = [node_json(each) for each in nodes]
-    return {
-        "unit": unit,
-        "memory": sum(each["memory"] for each in shown),
-        "granted": sum(each["granted"] for each in shown),
-        "nodes": shown,
-        "learned": None if learned is None else learned_json(learned),
-    }
 
 
 async def _follow(client: Client, shown: Any) -> None:

@@ -153,7 +153,7 @@ def learn(seen: SeenPods, supply: Supply, *, spread: bool = True) -> Loss:
 def _asked(seen: SeenPods, supply: Supply) -> list[_Asked]:
     """Lists the kinds in an order that does not depend on that of the pods."""
     asked = [
-        _Asked(kind.demand, kind.cpu, kind.memory, count, count * _bytes(kind.demand, supply))
+        _Asked(kind.demand, kind.cpu, kind.memory, count, count * mean_bytes(kind.demand, supply))
         for kind, count in seen.counts.items()
         if kind.demand is not None
     ]
@@ -162,12 +162,12 @@ def _asked(seen: SeenPods, supply: Supply) -> list[_Asked]:
 
 
 def _prior(demand: Demand, count: int, supply: Supply) -> _Asked:
-    size = _bytes(demand, supply)
+    size = mean_bytes(demand, supply)
     beside = supply.beside or 1
     return _Asked(demand, supply.cpu * size / beside, supply.memory * size / beside, count, count * size)
 
 
-def _bytes(demand: Demand, supply: Supply) -> float:
+def mean_bytes(demand: Demand, supply: Supply) -> float:
     """Returns the GPU memory that it takes; of demands for parts of a card or for whole cards the mean over
     the cards that it may go to.
     """

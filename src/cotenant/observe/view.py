@@ -13,8 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
 from cotenant.core.ledger import Room, room_of
+from cotenant.core.loss import Spare
+
+NOT_REPORTED = Spare()
+"""What a node has beside its GPUs where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,30 @@ class GpuView:
 
 
 @dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod, with or without GPU, on a node with GPUs or waiting for one: what it asks of a node."""
+
+    id: str
+    """Its UID."""
+    name: str
+    namespace: str
+    cpu: int
+    """Thousandths of a CPU that it requests."""
+    memory: int
+    """Bytes of the host's memory."""
+    demands: tuple[tuple[str, Demand], ...] = ()
+    """What each slot asks for, with the container that holds the slot; empty without GPU."""
+    workload: str = ""
+    """What it belongs to, as `cotenant recommend` writes it: `team/deployment/web`."""
+    version: str = ""
+    """Of the workload's template."""
+    pinned: bool = False
+    """Whether it was made for its node: it is of a DaemonSet, or the kubelet's own."""
+    created: float | None = None
+    """Unix time."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """A machine with GPUs, or one whose report of its GPUs cannot be read."""
 
@@ -122,6 +151,12 @@ class NodeView:
     """Extended resources that the agent reports to Kubernetes."""
     capacity: Mapping[str, str] = field(default_factory=dict)
     """All resources of the node as Kubernetes counts them."""
+    has: Spare = NOT_REPORTED
+    """What it has beside its GPUs for all pods together."""
+    cordoned: bool = False
+    """Whether it takes no new pods."""
+    pods: tuple[PodView, ...] = ()
+    """All that are on it, as far as they are asked for."""
     trouble: str | None = None
     """Why its report cannot be read."""
 
@@ -277,6 +312,8 @@ class View:
     """How many were asked for that `line` does not list, since they are too many."""
     workloads: Mapping[str, WorkloadView] = field(default_factory=dict)
     """By the id of a grant, as far as they are read."""
+    pending: tuple[PodView, ...] = ()
+    """Pods that need a GPU and have no node yet, as far as they are asked for."""
     others: tuple[GrantView, ...] = ()
     """Containers that use GPUs without a grant, as far as they are read: their shares have no memory."""
     learned: LearnedView | None = None

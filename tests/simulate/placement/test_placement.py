@@ -63,7 +63,7 @@ def test_a_trace_is_read_with_the_nodes_that_have_gpus(trace: Path) -> None:
 
 def test_a_trace_that_cannot_be_read_names_file_line_and_column(trace: Path) -> None:
     (trace / "pods.csv").write_text(PODS.replace("8000", "eight"))
-    with pytest.raises(BadInput, match=r"pods\.csv, line 3: cpu_milli is 'eight'"):
+    with pytest.raises(BadInput, match=r"pods\.csv line 3, column cpu_milli: 'eight' is not a whole number"):
         read_pods(trace / "pods.csv")
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.core.demand import Demand
 from cotenant.core.loss import FULLER, LOST, RESERVE, Loss, NodeLoss, SeveralCards, Steps
 from cotenant.kube.scheduling.demand_mask import how_many
 from cotenant.kube.scheduling.kinds import NOWHERE, Kinds
@@ -111,7 +112,7 @@ class LossTables:
         self._offsets = np.array([each for card in cards for each in card.offsets])
         self.lost_unused = np.array([0, *(loss.card(gpu.memory).unused for gpu in gpus)], np.int64)
         """By kind: what is lost on a card that nothing uses."""
-        self._several = [_SeveralTable(each, kinds) for each in loss.several]
+        self._several = _SeveralTables(loss.several, kinds)
         beside = loss.beside
         self._cpu, self._memory, self._weight = beside.cpu, beside.memory, beside.weight
         self._cpu_steps, self._memory_steps = _StepsTable(beside.cpu_steps), _StepsTable(beside.memory_steps)
@@ -120,10 +121,10 @@ class LossTables:
         """Measures nodes as they are."""
         free, unused, kind = window.free, window.unused, window.kind
         cards = self.lost(kind, free, unused)
-        shape = len(self._several), window.width
+        shape = self._several.groups, window.width
         counts, sums = np.zeros(shape, np.int16), np.zeros(shape, np.int64)
-        for at, each in enumerate(self._several):
-            fit = each.fits(kind, free, unused)
+        for at in range(self._several.groups):
+            (fit,) = self._several.fits(kind, free, unused, slice(at, at + 1))
             counts[at], sums[at] = how_many(fit), np.where(fit, free, 0).sum(axis=0)
         total: Bytes = free.sum(axis=0)
         on_cards: Bytes = cards.sum(axis=0)
@@ -136,19 +137,14 @@ class LossTables:
         """
         more: Bytes = losses.on_cards - losses.lost
         counts, sums, total = losses.counts, losses.sums, losses.free
-        if moves and self._several:
-            counts, sums = counts.copy(), sums.copy()
         for move in moves:
             more += move.more
             total = total + move.after - move.before
-            for at, each in enumerate(self._several):
-                was, still = (
-                    each.fits(move.kind, move.before, move.unused),
-                    each.fits(move.kind, move.after, None),
-                )
-                counts[at] -= was
-                counts[at] += still
-                sums[at] += move.after * still - move.before * was
+            if self._several.groups:
+                was = self._several.fits(move.kind, move.before, move.unused)
+                still = self._several.fits(move.kind, move.after, None)
+                counts = counts + still - was
+                sums = sums + move.after * still - move.before * was
         more += self._on_nodes(counts, sums, total, spare)
         more += total // FULLER
         return more
@@ -167,9 +163,7 @@ class LossTables:
     def _on_nodes(self, counts: NDArray[np.int16], sums: Bytes, free: Bytes, spare: SpareRows) -> Bytes:
         """Returns what is lost by node, without what is lost card by card."""
         lost = self._beside(free, spare)
-        for at, each in enumerate(self._several):
-            lost -= each.kept(counts[at], sums[at], spare)
-        return lost
+        return lost - self._several.kept(counts, sums, spare) if self._several.groups else lost
 
     def _beside(self, free: Bytes, spare: SpareRows) -> Bytes:
         usable: Floats = free.astype(np.float64)
@@ -197,39 +191,68 @@ class _StepsTable:
         return self._above.take(self._needs.searchsorted(amount, "right"))
 
 
-class _SeveralTable:
-    """The core's `SeveralCards`: by kind of card what one part needs; by number of cards, CPU and memory the
-    share of the demands that a node can serve.
+class _SeveralTables:
+    """The core's `SeveralCards`, all of them at once: by group and kind of card what one part needs; by kind
+    of demand, the least cards, CPU and memory of a node that can serve it.
     """
 
-    def __init__(self, several: SeveralCards, kinds: Kinds) -> None:
-        part = several.part
-        needs = [
-            (0 if part.memory is None else part.per_card(gpu.memory)) if part.accepts(gpu) else NOWHERE
-            for gpu in kinds.gpus
-        ]
-        self._need = np.array([NOWHERE, *needs], np.int64)
-        self._whole = part.memory is None
-        counts = np.arange(max(count for count, *_ in several.kinds) + 1)
-        self._cpus = np.array(sorted({cpu for _, cpu, _, _ in several.kinds}), np.int64)
-        self._memories = np.array(sorted({memory for _, _, memory, _ in several.kinds}), np.int64)
-        cpus = np.concatenate(([-1], self._cpus))[:, None]
-        memories = np.concatenate(([-1], self._memories))
-        share = np.zeros((len(counts), len(cpus), len(memories)))
-        for count, cpu, memory, each in several.kinds:
-            share += each * ((counts >= count)[:, None, None] & (cpus >= cpu) & (memories >= memory))
-        self._share = share
+    def __init__(self, several: Sequence[SeveralCards], kinds: Kinds) -> None:
+        self.groups = len(several)
+        self._need = np.array([_needs(each.part, kinds) for each in several], np.int64)
+        self._whole = np.array([each.part.memory is None for each in several], np.bool_)
+        self._some_whole = bool(self._whole.any())
+        rounds = max((len(each.kinds) for each in several), default=0)
+        self._rounds = [_Round.of(several, at) for at in range(rounds)]
 
-    def fits(self, kind: Numbers, free: Bytes, unused: Bools | None) -> Bools:
-        """Reports for each card whether one part fits; None: something uses all of them."""
-        if self._whole and unused is None:
-            return np.zeros(free.shape, np.bool_)
-        need = self._need.take(kind)
-        fit: Bools = unused & (need == 0) if self._whole else free >= need
+    def fits(self, kind: Numbers, free: Bytes, unused: Bools | None, groups: slice = slice(None)) -> Bools:
+        """Reports, by group, for each card whether one part fits; None: something uses all of them."""
+        need = self._need[groups].take(kind, axis=1)
+        fit: Bools = free >= need
+        if self._some_whole:
+            whole = self._whole[groups]
+            fit[whole] = False if unused is None else unused & (need[whole] == 0)
         return fit
 
     def kept(self, counts: NDArray[np.int16], sums: Bytes, spare: SpareRows) -> Bytes:
-        at = np.clip(counts, 0, len(self._share) - 1)  # below 0 where the pod does not fit
-        cpu = self._cpus.searchsorted(spare.cpu, "right")
-        memory = self._memories.searchsorted(spare.memory, "right")
-        return np.rint(LOST * self._share[at, cpu, memory] * sums).astype(np.int64)
+        """Returns what nodes keep for all groups. A count is below 0 where the pod does not fit."""
+        share = np.zeros(sums.shape)
+        for each in self._rounds:  # in the order in which the core adds
+            served = counts[each.groups] >= each.counts
+            served &= spare.cpu >= each.cpus
+            served &= spare.memory >= each.memories
+            share[each.groups] += each.shares * served
+        kept: Bytes = np.rint(LOST * share * sums).astype(np.int64).sum(axis=0)
+        return kept
+
+
+class _Round(NamedTuple):
+    """The first kind of demands of each group, or the second of those that have two: a row for each group."""
+
+    groups: NDArray[np.intp]
+    counts: NDArray[np.int16]
+    cpus: Bytes
+    memories: Bytes
+    shares: Floats
+
+    @classmethod
+    def of(cls, several: Sequence[SeveralCards], at: int) -> _Round:
+        groups = [group for group, each in enumerate(several) if at < len(each.kinds)]
+        counts, cpus, memories, shares = zip(*(several[group].kinds[at] for group in groups), strict=True)
+        return cls(
+            np.array(groups, np.intp),
+            np.array(counts, np.int16)[:, None],
+            np.array(cpus, np.int64)[:, None],
+            np.array(memories, np.int64)[:, None],
+            np.array(shares, np.float64)[:, None],
+        )
+
+
+def _needs(part: Demand, kinds: Kinds) -> list[int]:
+    """Returns by kind of card what one part needs, 0 for a whole card; NOWHERE if it may not go there."""
+    return [
+        NOWHERE,
+        *(
+            (0 if part.memory is None else part.per_card(gpu.memory)) if part.accepts(gpu) else NOWHERE
+            for gpu in kinds.gpus
+        ),
+    ]

@@ -11,10 +11,12 @@ from random import Random
 
 import numpy as np
 
+from cotenant.core.grant import Share
 from cotenant.core.loss import Requests
 from cotenant.dialects.dialect import SlotDemand
+from cotenant.dialects.pod_grant import PodGrant, SlotGrant
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.matrix import Bytes, Rows, Window
+from cotenant.kube.scheduling.matrix import Bools, Bytes, Rows, Window
 from cotenant.kube.scheduling.placing import place_pod
 from cotenant.kube.scheduling.ranking import best
 from cotenant.simulate.placement.workload import SimulatedNode, SimulatedPod
@@ -27,14 +29,17 @@ class SimulatedCluster:
         """`scheduler` places the pods without GPU; by default the policy places them, too."""
         self.ledger = ClusterLedger()
         self.ledger.learned.spread = scheduler is not None
+        cordoned = list[bool]()
         for node in nodes:
-            self.ledger.set_node(node.name, node.gpus, {}, node.has)
+            self.ledger.set_node(node.name, node.gpus, node.outside, node.has)
+            cordoned.append(node.cordoned)
+        self.cordoned: Bools = np.array(cordoned, np.bool_)
+        """By row."""
         self._scheduler = scheduler
 
     def place(self, uid: str, pod: SimulatedPod) -> str | None:
         """Places a pod and charges it; returns its node, None if it fits nowhere."""
-        requests = Requests(pod.cpu, pod.memory, any(demand.models for demand in pod.demands))
-        ledger = self.ledger
+        requests, ledger = _requests(pod), self.ledger
         ledger.learned.see(pod.demands, pod.cpu, pod.memory)
         row = self._choose(uid, pod, requests)
         if row is None:
@@ -49,6 +54,13 @@ class SimulatedCluster:
         ledger.request(uid, node, requests)
         return node
 
+    def keep(self, uid: str, node: str, pod: SimulatedPod, shares: Sequence[Share]) -> None:
+        """Charges a pod that runs on a node already, whatever the policy would say."""
+        self.ledger.learned.see(pod.demands, pod.cpu, pod.memory)
+        if shares:
+            self.ledger.load(node, PodGrant(uid, (SlotGrant("c", tuple(shares)),)))
+        self.ledger.request(uid, node, _requests(pod))
+
     def end(self, uid: str) -> None:
         self.ledger.release(uid)
 
@@ -62,9 +74,13 @@ class SimulatedCluster:
 
     def _with_room_beside(self, pod: SimulatedPod) -> Rows:
         there = Window(self.ledger.matrix, None)
-        fits = (there.cpu >= pod.cpu) & (there.memory >= pod.memory) & (there.pods >= 1)
+        fits = (there.cpu >= pod.cpu) & (there.memory >= pod.memory) & (there.pods >= 1) & ~self.cordoned
         rows: Rows = np.flatnonzero(fits).astype(np.int32)
         return rows
+
+
+def _requests(pod: SimulatedPod) -> Requests:
+    return Requests(pod.cpu, pod.memory, any(demand.models for demand in pod.demands))
 
 
 class DefaultScheduler:
@@ -73,8 +89,8 @@ class DefaultScheduler:
     """
 
     def __init__(self, nodes: Sequence[SimulatedNode], seed: int) -> None:
-        self._cpu = np.array([node.has.cpu for node in nodes], np.float64)
-        self._memory = np.array([node.has.memory for node in nodes], np.float64)
+        self._cpu = np.array([max(1, node.has.cpu) for node in nodes], np.float64)
+        self._memory = np.array([max(1, node.has.memory) for node in nodes], np.float64)
         self._chance = Random(seed)
 
     def choose(self, pod: SimulatedPod, rows: Rows, cpu: Bytes, memory: Bytes) -> int:

@@ -33,31 +33,58 @@ class Outcome:
     """What each decision took, by the clock that was given."""
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of one arrival."""
+
+    number: int
+    uid: str
+    pod: SimulatedPod
+    size: int
+    """Bytes of GPU memory that it asks for."""
+    fits: bool
+    counted: bool
+    """Whether it is one of those that count."""
+
+
 def run(
     placer: Placer,
     arrivals: Iterable[Arrival],
-    card: int,
+    card: int | Callable[[SimulatedPod], int],
     skip: int = 0,
     clock: Callable[[], float] | None = None,
+    *,
+    there: Iterable[tuple[float, str, int]] = (),
+    watch: Callable[[Placed], None] | None = None,
 ) -> Outcome:
-    """Offers the pods one after another. The first `skip` are not counted in what was asked and refused."""
-    outcome, ends = Outcome(), list[tuple[float, int, int]]()
-    for at, arrival in enumerate(arrivals):
-        while ends and ends[0][0] <= at:
-            _, number, size = heapq.heappop(ends)
-            placer.end(f"pod-{number}")
+    """Offers the pods one after another. The first `skip` are not counted in what was asked and refused.
+
+    `card`: the size of all cards, or a function that returns what a pod asks for. `there`: pods that are
+    there already: when they end, their UIDs and sizes. `watch` is called after each decision.
+    """
+    size_of = card if callable(card) else lambda pod: pod.bytes(card)
+    leaving = list(there)
+    heapq.heapify(leaving)
+    outcome = Outcome(allocated=sum(size for _, _, size in leaving))
+    for number, arrival in enumerate(arrivals):
+        now = number if arrival.at is None else arrival.at
+        while leaving and leaving[0][0] <= now:
+            _, gone, size = heapq.heappop(leaving)
+            placer.end(gone)
             outcome.allocated -= size
-        size = arrival.pod.bytes(card)
+        size, uid = size_of(arrival.pod), f"pod-{number}"
         began = clock() if clock else 0.0
-        placed = placer.place(f"pod-{at}", arrival.pod) is not None
+        placed = placer.place(uid, arrival.pod) is not None
         if clock:
             outcome.seconds.append(clock() - began)
         outcome.pods += 1
-        if at >= skip:
+        if number >= skip:
             outcome.asked += size
             outcome.refused += 0 if placed else size
         if placed:
             outcome.allocated += size
             if arrival.stays is not None:
-                heapq.heappush(ends, (at + arrival.stays, at, size))
+                heapq.heappush(leaving, (now + arrival.stays, uid, size))
+        if watch is not None:
+            watch(Placed(number, uid, arrival.pod, size, placed, number >= skip))
     return outcome

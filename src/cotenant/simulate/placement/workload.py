@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from cotenant.core.demand import Demand
 from cotenant.core.gpu import GPU
+from cotenant.core.grant import Share
 from cotenant.core.loss import Spare
 
 
@@ -18,6 +19,10 @@ class SimulatedNode:
     name: str
     gpus: tuple[GPU, ...]
     has: Spare
+    outside: Mapping[str, int] = field(default_factory=dict)
+    """Bytes held outside grants, by UUID."""
+    cordoned: bool = False
+    """Whether it takes no new pods."""
 
     @property
     def bytes(self) -> int:
@@ -38,14 +43,51 @@ class SimulatedPod:
         """Returns the GPU memory that it asks for where all cards have this size."""
         return sum(demand.count * demand.per_card(card) for demand in self.demands)
 
+    def by(self, placement: str) -> SimulatedPod:
+        """Returns the same pod, placed by this policy."""
+        return replace(self, demands=tuple(replace(each, placement=placement) for each in self.demands))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPod:
+    """A pod of a trace or of a dump, with what is known of it beside its demands."""
+
+    pod: SimulatedPod
+    workload: str = ""
+    version: str = ""
+    containers: tuple[str, ...] = ()
+    """The container of each demand, as far as they are known."""
+    created: float | None = None
+    """Seconds since some moment, the same for all."""
+    ended: float | None = None
+    uid: str = ""
+    """Of a pod that runs; empty if it does not."""
+    node: str = ""
+    shares: tuple[Share, ...] = ()
+    """What it holds on the GPUs of this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """Nodes and pods of a trace or of a dump."""
+
+    nodes: tuple[SimulatedNode, ...]
+    pods: tuple[RecordedPod, ...]
+    sized: bool = True
+    """Whether the sizes of cards are known; otherwise all count the same."""
+    like_running: bool = True
+    """Whether pods like those that run come, too; otherwise only those without a node do."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod that comes, and how long it stays, counted in pods that come after it."""
+    """A pod that comes, and how long it stays."""
 
     pod: SimulatedPod
     stays: float | None = None
-    """None: for good."""
+    """In the unit of `at`. None: for good."""
+    at: float | None = None
+    """When it comes; None: time is counted in pods that have come before it."""
 
 
 def inflated(pods: Sequence[SimulatedPod], room: int, card: int, load: float, seed: int) -> list[Arrival]:
@@ -53,13 +95,7 @@ def inflated(pods: Sequence[SimulatedPod], room: int, card: int, load: float, se
 
     That is the protocol of "Beware of Fragmentation" (USENIX ATC '23).
     """
-    chance, coming = Random(seed), list(pods)
-    chance.shuffle(coming)
-    asked = sum(pod.bytes(card) for pod in coming)
-    while asked < load * room:
-        coming.append(chance.choice(pods))
-        asked += coming[-1].bytes(card)
-    return [Arrival(pod) for pod in coming]
+    return [Arrival(pods[at]) for at in shuffled([pod.bytes(card) for pod in pods], load * room, seed)]
 
 
 def with_departures(
@@ -68,7 +104,36 @@ def with_departures(
     """Draws pods at random that stay for a random time (exponential): on average as many are there as ask for
     `load` times the room.
     """
+    mean = mean_stay([pod.bytes(card) for pod in pods], load * room)
+    for at, stays in drawn(len(pods), mean, seed, count):
+        yield Arrival(pods[at], stays)
+
+
+def shuffled(sizes: Sequence[int], asked: float, seed: int, count: int | None = None) -> list[int]:
+    """Returns the positions of all pods in random order, then random ones until they ask for this many bytes
+    in all, or exactly `count` of them.
+    """
+    chance, order = Random(seed), list(range(len(sizes)))
+    chance.shuffle(order)
+    if count is not None:
+        more = (chance.choice(range(len(sizes))) for _ in range(count - len(order)))
+        return [*order[:count], *more]
+    total = sum(sizes)
+    while total < asked:
+        order.append(chance.choice(range(len(sizes))))
+        total += sizes[order[-1]]
+    return order
+
+
+def drawn(pods: int, mean: float, seed: int, count: int) -> Iterator[tuple[int, float]]:
+    """Draws positions of pods at random, each with how long it stays."""
     chance = Random(seed)
-    mean = load * room * len(pods) / sum(pod.bytes(card) for pod in pods)
     for _ in range(count):
-        yield Arrival(chance.choice(pods), chance.expovariate(1 / mean))
+        yield chance.choice(range(pods)), chance.expovariate(1 / mean)
+
+
+def mean_stay(sizes: Sequence[int], asked: float) -> float:
+    """Returns how long pods stay on average, counted in pods that come, if those that are there ask for this
+    many bytes.
+    """
+    return asked * len(sizes) / sum(sizes)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from xml.sax.saxutils import escape
 
+from cotenant.simulate.bars import ASCII, BLOCKS, bar, squeeze
 from cotenant.simulate.scaling.comparing import Row
 from cotenant.simulate.scaling.recording import SLICES
 from cotenant.simulate.scaling.workload import Workload
 
-BLOCKS, ASCII = " ▁▂▃▄▅▆▇█", " .:-=+*#%@"
+__all__ = ["BLOCKS", "LATE", "busy_slots", "svg", "text"]
+
 LATE, LATE_ASCII = "▔", "!"
 WIDTH, HEIGHT, LEFT, GAP = 960, 110, 90, 34
 BUSY = "busy"
@@ -25,12 +26,12 @@ def text(row: Row, width: int, *, unicode: bool = True) -> list[str]:
     labels = [BUSY, *row.outcomes]
     margin = max(map(len, labels)) + 1
     columns = max(10, min(SLICES, width - margin - 8))
-    busy = _squeeze(busy_slots(row.load.workload), columns)
-    lines = [f"{BUSY:<{margin}}{_bar(busy, signs)} {max(busy):.1f}"]
+    busy = squeeze(busy_slots(row.load.workload), columns)
+    lines = [f"{BUSY:<{margin}}{bar(busy, signs)} {max(busy):.1f}"]
     for name, outcome in row.outcomes.items():
-        wanted = _squeeze(outcome.timeline.wanted, columns)
-        lines.append(f"{name:<{margin}}{_bar(wanted, signs)} {max(wanted):.0f}")
-        late = _squeeze(outcome.timeline.late, columns)
+        wanted = squeeze(outcome.timeline.wanted, columns)
+        lines.append(f"{name:<{margin}}{bar(wanted, signs)} {max(wanted):.0f}")
+        late = squeeze(outcome.timeline.late, columns)
         if any(late):
             mark = LATE if unicode else LATE_ASCII
             marks = "".join(mark if each else " " for each in late).rstrip()
@@ -66,19 +67,6 @@ def busy_slots(workload: Workload) -> list[float]:
     for at, service in zip(workload.arrivals, workload.services, strict=True):
         slices[min(SLICES - 1, int(at / horizon * SLICES))] += service
     return [each / (horizon / SLICES) for each in slices]
-
-
-def _squeeze(values: Sequence[float], columns: int) -> list[float]:
-    """Returns the highest value of each column."""
-    count = len(values)
-    edges = [round(at * count / columns) for at in range(columns + 1)]
-    return [max(values[a:b] or values[a : a + 1]) for a, b in pairwise(edges)]
-
-
-def _bar(values: Sequence[float], signs: str) -> str:
-    highest = max(values) or 1
-    steps = len(signs) - 1
-    return "".join(signs[-(-int(value * steps * 1000 / highest) // 1000)] for value in values)
 
 
 def _panel(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from cotenant.advice.pod_names import PodWorkload, workload_of
+from cotenant.advice.pod_names import PodWorkload
 from cotenant.core.gpu import GPU
 from cotenant.core.quantity import parse_quantity
 from cotenant.core.rightsizing.cards import Asked
@@ -18,13 +18,12 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.objects import Container, Pod
 from cotenant.kube.operating.status.reading import read_all
 from cotenant.kube.pods.demand import has_ended, readable_grant
+from cotenant.kube.pods.owner import owner_of
 
 _OF_NVIDIA = re.compile(r"nvidia\.com/(gpu(\.shared)?|mig-.+)")
 """What NVIDIA's device plugin offers: cards or turns on them, with time-slicing renamed where it is told to,
 and MIG instances.
 """
-_HASH = "pod-template-hash"
-_REVISIONS = ("controller-revision-hash", "pod-template-generation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +71,6 @@ async def read_cluster(client: Client) -> ClusterNow:
         tuple(card.gpu for card in node.gpus if card.gpu.healthy) for node in seen.view.nodes if node.gpus
     )
     return ClusterNow(pods, asked, machines, held, spellings)
-
-
-def owner_of(pod: Pod) -> PodWorkload:
-    """Returns the workload that made the pod, and the version of its template."""
-    meta = pod.metadata
-    owner = next((each for each in meta.owner_references if each.controller), None)
-    if owner is None:
-        guessed = workload_of(meta.name)
-        return guessed if meta.owner_references else PodWorkload("pod", meta.name)
-    version = meta.labels.get(_HASH, "")
-    if owner.kind == "ReplicaSet" and version and owner.name.endswith(f"-{version}"):
-        return PodWorkload("deployment", owner.name.removesuffix(f"-{version}"), version)
-    revision = next((meta.labels[each] for each in _REVISIONS if each in meta.labels), "")
-    return PodWorkload(owner.kind.lower(), owner.name, version or revision.removeprefix(f"{owner.name}-"))
 
 
 def _memory(pod: Pod, container: Container) -> int | None:

@@ -32,7 +32,12 @@ class Seen:
 
     @property
     def view(self) -> View:
-        return replace(snapshot(self.nodes, self.pods), learned=self.learned)
+        return snapshot(self.nodes, self.pods)
+
+    @property
+    def full_view(self) -> View:
+        """The same with all pods of nodes with GPUs, those that wait for one, and what was learned of them."""
+        return replace(snapshot(self.nodes, self.pods, all_pods=True), learned=self.learned)
 
 
 async def read_all(client: Client) -> Seen:

@@ -7,28 +7,33 @@ differ, something is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cotenant.core.errors import CotenantError
+from cotenant.core.loss import PLENTY, Spare
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.timestamps import timestamp
 from cotenant.kube.nodes.gpus import NONE, GpusUnreadable, drained_of, read_gpus
-from cotenant.kube.pods.demand import readable_grant
+from cotenant.kube.pods.demand import has_ended, holds_slot, readable_grant
 from cotenant.kube.pods.limit_held import limit_held
+from cotenant.kube.pods.pod_view import pod_view
+from cotenant.kube.pods.requests import spare_of_node
 from cotenant.kube.pods.shares import shares_of
-from cotenant.observe.view import GpuView, GrantView, LearnedView, NodeView, ShareView, View
+from cotenant.observe.view import GpuView, GrantView, LearnedView, NodeView, PodView, ShareView, View
 
 _OnGpu = dict[tuple[str, str], list[ShareView]]
 """By node and UUID."""
 
 
-def snapshot(nodes: Iterable[Node], pods: Iterable[Pod]) -> View:
+def snapshot(nodes: Iterable[Node], pods: Iterable[Pod], *, all_pods: bool = False) -> View:
     """Nodes by name; those that report no GPUs are left out. A grant that is not valid holds nothing here:
-    the doctor reports it.
+    the doctor reports it. `all_pods`: also list the pods without GPU on these nodes, and those that wait.
     """
     grants: list[GrantView] = []
     on_gpu: _OnGpu = {}
+    pods = tuple(pods)
     for pod in pods:
         grant = readable_grant(pod)
         if grant is not None:
@@ -41,7 +46,23 @@ def snapshot(nodes: Iterable[Node], pods: Iterable[Pod]) -> View:
             for share in shares:
                 on_gpu.setdefault((pod.spec.node_name, share.uuid), []).append(share)
     seen = (_node(node, on_gpu) for node in nodes if names.GPUS in node.metadata.annotations)
-    return View(tuple(sorted(seen, key=lambda each: each.name)), tuple(grants))
+    view = View(tuple(sorted(seen, key=lambda each: each.name)), tuple(grants))
+    return _with_pods(view, pods) if all_pods else view
+
+
+def _with_pods(view: View, pods: Iterable[Pod]) -> View:
+    """Adds the pods that have not ended, by namespace and name."""
+    on: dict[str, list[PodView]] = {each.name: [] for each in view.nodes}
+    pending: list[PodView] = []
+    for pod in sorted(pods, key=lambda each: (each.metadata.namespace, each.metadata.name)):
+        if has_ended(pod):
+            continue
+        if pod.spec.node_name in on:
+            on[pod.spec.node_name].append(pod_view(pod))
+        elif not pod.spec.node_name and holds_slot(pod):
+            pending.append(pod_view(pod))
+    nodes = tuple(replace(each, pods=tuple(on[each.name])) for each in view.nodes)
+    return replace(view, nodes=nodes, pending=tuple(pending))
 
 
 def _node(node: Node, on_gpu: _OnGpu) -> NodeView:
@@ -73,8 +94,28 @@ def _node(node: Node, on_gpu: _OnGpu) -> NodeView:
         mps=told.mps,
         resources=told.resources,
         capacity=node.status.capacity,
+        has=spare_of_node(node),
+        cordoned=node.spec.unschedulable,
         trouble=trouble,
     )
+
+
+def document(
+    nodes: Sequence[NodeView],
+    unit: str,
+    pending: Sequence[PodView] = (),
+    learned: LearnedView | None = None,
+) -> dict[str, Any]:
+    """Makes the whole document of `status -o json`, which `cotenant simulate placement` reads."""
+    shown = [node_json(each) for each in nodes]
+    return {
+        "unit": unit,
+        "memory": sum(each["memory"] for each in shown),
+        "granted": sum(each["granted"] for each in shown),
+        "nodes": shown,
+        "pending": [pod_json(each) for each in pending],
+        "learned": None if learned is None else learned_json(learned),
+    }
 
 
 def node_json(node: NodeView) -> dict[str, Any]:
@@ -89,6 +130,31 @@ def node_json(node: NodeView) -> dict[str, Any]:
         "memory": sum(each.gpu.memory for each in node.gpus),
         "granted": sum(each.granted for each in node.gpus),
         "gpus": [_gpu_json(each) for each in node.gpus],
+        "allocatable": _spare_json(node.has),
+        "unschedulable": node.cordoned,
+        "pods": [pod_json(each) for each in node.pods],
+    }
+
+
+def _spare_json(has: Spare) -> dict[str, int]:
+    """CPU in thousandths, bytes of the host's memory, places for pods; without what is not known."""
+    amounts = {"cpu": has.cpu, "memory": has.memory, "pods": has.pods}
+    return {name: amount for name, amount in amounts.items() if amount < PLENTY}
+
+
+def pod_json(pod: PodView) -> dict[str, Any]:
+    """A pod with or without GPU: all that its placement depends on and a node's figures do not show."""
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        "uid": pod.id,
+        "workload": pod.workload,
+        "version": pod.version,
+        "pinned": pod.pinned,
+        "created": None if pod.created is None else timestamp(pod.created),
+        "cpu": pod.cpu,
+        "memory": pod.memory,
+        "demands": [{"container": container, **demand.to_json()} for container, demand in pod.demands],
     }
 
 
@@ -114,6 +180,7 @@ def share_json(share: ShareView) -> dict[str, Any]:
         "uid": share.grant,
         "memory": share.memory,
         "whole": share.whole,
+        **({"compute": share.compute} if share.compute is not None else {}),
         **({"idleSince": timestamp(share.idle_since)} if share.idle_since is not None else {}),
         **({"enforcerAsked": share.enforcer_asked, "enforcer": share.enforcer} if share.enforcer else {}),
         **({"limitProblem": share.limit_problem} if share.limit_problem else {}),
