@@ -124,9 +124,7 @@ def test_a_place_that_another_move_opens_comes_after_it():
 
 
 def test_a_new_place_has_the_cpu_for_the_pod():
-    small = Small(
-        {"a": (10, [80]), "b": (10, [80])}, {"p": ("a", (0,), 20, 6), "q": ("b", (0,), 40, 5)}
-    )
+    small = Small({"a": (10, [80]), "b": (10, [80])}, {"p": ("a", (0,), 20, 6), "q": ("b", (0,), 40, 5)})
     assert small.search() == Search(None, fewest=True)
 
 
@@ -251,16 +249,13 @@ def places(small: Small, wanted: Wanted) -> Iterator[tuple[str, frozenset[str]]]
             yield node, frozenset(f"{node}-{at}" for at in some)
 
 
-def opens(
-    small: Small, wanted: Wanted, node: str, cards: frozenset[str], order: Sequence[Movable]
-) -> bool:
+def opens(small: Small, wanted: Wanted, node: str, cards: frozenset[str], order: Sequence[Movable]) -> bool:
     """Carries the evictions out one after another on a ledger of its own, and looks whether the room is there."""
     ledger = small.ledger()
     for pod in order:
         charged = ledger.charged(pod.uid)
         assert charged is not None
-        source, grant = charged
-        left = {share.uuid for slot in grant.slots for share in slot.shares}
+        left = {share.uuid for slot in charged[1].slots for share in slot.shares}
         drain(small, ledger, {*cards, *left})
         while_it_ends = policy(small, ledger, pod)
         ledger.release(pod.uid)
@@ -272,8 +267,7 @@ def opens(
     drain(small, ledger, set())
     rooms = [ledger.ledger(node).room_on(card) for card in cards]
     return (
-        all(room.fits(wanted.demands[0]) for room in rooms)
-        and ledger.spare(node).cpu >= wanted.requests.cpu
+        all(room.fits(wanted.demands[0]) for room in rooms) and ledger.spare(node).cpu >= wanted.requests.cpu
     )
 
 

@@ -84,22 +84,29 @@ class _Searching:
         """How many moves the trial may have tried when the search for this hole ends."""
         self._everywhere = False
         """Whether every movable pod is tried, not only those that help for a reason that we know."""
+        self._length = 0
+        """How many moves a plan may have that is searched now."""
+        self._cheapest = sorted(pods, key=cheapest_first)
+        self._could: dict[str, bool] = {}
         self._places: dict[_Kind, bool] = {}
         """By kind of pod, whether one fits anywhere before anything has moved."""
         self._nearly: dict[_Kind, list[tuple[int, str, str]]] = {}
         """By kind of pod, where it would fit if a few left: how many, the node and the GPU."""
 
     def run(self, most: int) -> Search:
-        holes = list[tuple[int, Hole]]()
-        for hole in self._holes.all():
-            missing = self._holes.missing(hole)
-            if missing == 0:
-                return Search(DefragPlan(hole, ()), fewest=True)
-            if missing is not None:
-                holes.append((missing, hole))
-        if not holes:
+        found_holes = list[tuple[int, int, Hole]]()
+        for each in self._holes.all():
+            if each[0] == 0:
+                return Search(DefragPlan(each[2], ()), fewest=True)
+            found_holes.append(each)
+        if not found_holes or not any(map(self._could_move, self._movable.values())):
             return Search(None, fewest=self._holes.complete)
-        holes.sort(key=lambda each: (each[0], self._dear(each[1]), each[1].node, sorted(each[1].cards)))
+        holes = [
+            (missing, hole)
+            for missing, _, hole in sorted(
+                found_holes, key=lambda each: (*each[:2], each[2].node, sorted(each[2].cards))
+            )
+        ]
         shortest, found = holes[0][0], None
         end = self._trial.moves + self._half
         for length in range(shortest, most + 1):
@@ -116,18 +123,13 @@ class _Searching:
                 return Search(found, fewest=False)
         return Search(found, fewest=self._holes.complete)
 
-    def _dear(self, hole: Hole) -> tuple[int, int]:
-        """Prefers holes with pods of low priority, then with few pods."""
-        pods = self._holes.on(hole.node, hole.cards)
-        return max((pod.priority for pod in pods), default=0), len(pods)
-
     def _of_length(
         self, length: int, holes: Sequence[tuple[int, Hole]], end: int, each: int
     ) -> DefragPlan | None:
         """Returns a plan with at most this many moves. Holes come first that so many pods have to leave: they
         take least to try.
         """
-        trial = self._trial
+        trial, self._length = self._trial, length
         if self._progress is not None:
             self._progress(length, len(holes))
         possible = [(missing < length, hole) for missing, hole in holes if missing <= length]
@@ -147,10 +149,8 @@ class _Searching:
 
     def _is_hopeless(self, hole: Hole, length: int) -> bool:
         """Reports, without a trial, whether one has to leave that has no place in the whole cluster."""
-        pods, own = self._holes.on(hole.node, hole.cards), self._trial.cluster.rows([hole.node])
-        return self._is_tight(hole, pods, length) and not all(
-            self._has_place(pod) or self._fits_any(pod, own) for pod in pods
-        )
+        pods = self._holes.on(hole.node, hole.cards)
+        return self._is_tight(hole, pods, length) and not all(map(self._could_move, pods))
 
     def _is_tight(self, hole: Hole, pods: Sequence[Movable], left: int) -> bool:
         """Reports whether exactly these have to leave, and give back nothing but the hole: then moves only
@@ -179,6 +179,9 @@ class _Searching:
             if kind in tried:
                 continue
             tried.add(kind)
+            if left == self._length and not self._could_move(pod):
+                stuck.append(pod)
+                continue
             move = self._trial.move(pod, hole.node, hole.cards)
             if move is None:
                 if self._has_no_place(pod, hole):
@@ -208,7 +211,7 @@ class _Searching:
             here = (self._movable.get(uid) for uid in self._trial.cluster.pods_on(hole.node))
             yield from sorted((pod for pod in here if pod is not None), key=cheapest_first)
         if spare and self._everywhere:
-            yield from sorted(self._movable.values(), key=cheapest_first)
+            yield from (pod for pod in self._cheapest if pod.uid in self._movable)
         elif spare:
             helpers = chain.from_iterable(self._helpers(pod, hole, spare) for pod in list(stuck))
             yield from islice(helpers, _MOST_HELPERS)
@@ -237,12 +240,21 @@ class _Searching:
                 if max(count, beside or 0):
                     yield max(count, beside or 0), node, card
 
-    def _has_place(self, pod: Movable) -> bool:
-        """Reports whether a pod like this would fit anywhere as the cluster is."""
-        kind = self._asks(pod)
-        if kind not in self._places:
-            self._places[kind] = self._fits_any(pod, self._trial.rows(pod))
-        return self._places[kind]
+    def _could_move(self, pod: Movable) -> bool:
+        """Reports whether a pod like this would fit anywhere before anything has moved; on its own node CPU
+        and memory do not count, since pods leave it.
+        """
+        known = self._could.get(pod.uid)
+        if known is None:
+            kind = self._asks(pod)
+            if kind not in self._places:
+                self._places[kind] = self._fits_any(pod, self._trial.rows(pod))
+            known = self._places[kind]
+            charged = self._trial.cluster.charged(pod.uid)
+            if not known and charged is not None:
+                known = self._fits_any(pod, self._trial.cluster.rows([charged[0]]))
+            self._could[pod.uid] = known
+        return known
 
     def _has_no_place(self, pod: Movable, hole: Hole) -> bool:
         """Reports whether no GPU outside of the hole has room for the pod, wherever it may go; on the hole's

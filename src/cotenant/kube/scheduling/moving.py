@@ -95,10 +95,22 @@ class Trial:
         self._waiting = waiting
         self._reported: dict[str, tuple[GPU, ...]] = {}
         """The GPUs of nodes where some are out of service for a trial, as their nodes report them."""
+        self._shares: dict[str, dict[str, list[tuple[str, Share]]]] = {}
 
     def reported(self, node: str) -> tuple[GPU, ...]:
         """Returns the GPUs of a node as it reports them, whatever is out of service for a trial."""
         return self._reported.get(node) or self.cluster.gpus(node)
+
+    def shares(self, node: str) -> Mapping[str, Sequence[tuple[str, Share]]]:
+        """Returns by GPU what is charged on a node, with the UIDs of the pods."""
+        known = self._shares.get(node)
+        if known is None:
+            known = self._shares[node] = {}
+            for uid in self.cluster.pods_on(node):
+                charged = self.cluster.charged(uid)
+                for share in shares_of(charged[1]) if charged is not None else ():
+                    known.setdefault(share.uuid, []).append((uid, share))
+        return known
 
     def close(self, node: str, cards: Collection[str]) -> None:
         """Takes these GPUs of a node out of service, and puts all others of it back."""
@@ -172,10 +184,12 @@ class Trial:
             self.close(source, left)
 
     def _release(self, pod: Movable, node: str) -> None:
+        self._shares.pop(node, None)
         self.cluster.release(pod.uid)
         self.sums.add(node, pod.takes, -1)
 
     def _put(self, pod: Movable, node: str, grant: PodGrant) -> None:
+        self._shares.pop(node, None)
         self.cluster.load(node, grant)
         self.cluster.request(pod.uid, node, pod.requests)
         self.sums.add(node, pod.takes)
