@@ -68,6 +68,28 @@ def defragment(
     return _Searching(trial, wanted, pods, work, progress).run(most)
 
 
+def replay(
+    trial: Trial, wanted: Wanted, pods: Sequence[Movable], hole: Hole, order: Sequence[str]
+) -> tuple[list[Move], bool]:
+    """Tries the evictions of a plan (UIDs, in this order) on the ledger as it is now. Returns the moves, as
+    far as they are possible, and whether the room is open after all of them. The ledger is as before.
+    """
+    movable, moves = {pod.uid: pod for pod in pods}, list[Move]()
+    trial.close(hole.node, hole.cards)
+    try:
+        for uid in order:
+            pod = movable.pop(uid, None)
+            move = trial.move(pod, hole.node, hole.cards) if pod is not None else None
+            if move is None:
+                return moves, False
+            moves.append(move)
+        return moves, Holes(trial, wanted, movable).missing(hole) == 0
+    finally:
+        for move in reversed(moves):
+            trial.undo(move)
+        trial.close(hole.node, ())
+
+
 _Kind = tuple[object, ...]
 
 

@@ -149,6 +149,11 @@ class Trial:
             return None
         return move
 
+    def repeat(self, move: Move) -> None:
+        """Does again what was undone."""
+        self._release(move.pod, move.source)
+        self._put(move.pod, move.node, move.after)
+
     def undo(self, move: Move) -> None:
         self._release(move.pod, move.node)
         self._put(move.pod, move.source, move.before)

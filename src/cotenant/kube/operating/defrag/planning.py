@@ -1,0 +1,212 @@
+"""Plans which pods to move so that room opens on GPUs, and words the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.core.gpu import GPU
+from cotenant.core.units import format_bytes
+from cotenant.kube.operating.defrag.state import State
+from cotenant.kube.operating.defrag.wish import Wish
+from cotenant.kube.pods.workload import workload_of
+from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
+from cotenant.kube.scheduling.defrag import MOST_MOVES, Progress, defragment
+from cotenant.kube.scheduling.hole import Hole
+from cotenant.kube.scheduling.moving import Move, shares_of
+from cotenant.kube.scheduling.waiting import serve
+
+MOST_NAMED = 5
+"""Pods that a reason names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """GPUs of one node."""
+
+    node: str
+    gpus: tuple[GPU, ...]
+
+    def __str__(self) -> str:
+        indexes = ", ".join(str(gpu.index) for gpu in self.gpus)
+        return f"GPU {indexes} of {self.node}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "model": gpu.model} for gpu in self.gpus],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One eviction, and where the policy places the pod that takes its place."""
+
+    uid: str
+    namespace: str
+    name: str
+    workload: str
+    memory: int
+    """Bytes that it holds in all."""
+    source: Spot
+    target: Spot
+    budget: str = ""
+    """The PodDisruptionBudget that covers it."""
+
+    @property
+    def pod(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.pod} ({self.workload}, {format_bytes(self.memory)}): {self.source} to {self.target}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "workload": self.workload,
+            "memory": self.memory,
+            "from": self.source.to_json(),
+            "to": self.target.to_json(),
+            "budget": self.budget or None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do so that room opens. `state` is for scripts: `plan`; `open`: there is room already; `none`:
+    no moves would open it; `nobody`: nobody waits.
+    """
+
+    state: str
+    sentence: str
+    wish: Wish | None = None
+    hole: Hole | None = None
+    opens: Spot | None = None
+    steps: tuple[Step, ...] = ()
+    fewest: bool = True
+    """Whether no plan has fewer moves; without a plan, whether it is certain that there is none."""
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """Returns the plan for people: the sentence first."""
+        steps = [f"  {number}. {step.sentence}{_by(step)}" for number, step in enumerate(self.steps, 1)]
+        return [self.sentence, *steps, *(f"note: {note}" for note in self.notes)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "sentence": self.sentence,
+            "for": self.wish.pod or None if self.wish is not None else None,
+            "room": self.wish.room if self.wish is not None else None,
+            "opens": self.opens.to_json() if self.opens is not None else None,
+            "steps": [step.to_json() for step in self.steps],
+            "fewest": self.fewest,
+            "notes": list(self.notes),
+        }
+
+
+NOBODY = Plan(
+    "nobody",
+    "nobody waits for a GPU that has none: say what to open, such as --whole-card or --gpu-memory 40Gi",
+)
+
+
+def make_plan(
+    state: State, wishes: Iterable[Wish], most: int = MOST_MOVES, progress: Progress | None = None
+) -> Plan:
+    """Plans for the first of the wishes that moves can open room for. If there is none, says why not for the
+    first of them.
+    """
+    first: Plan | None = None
+    for wish in wishes:
+        plan = _plan_for(state, wish, most, progress)
+        if plan.state != "none":
+            return plan
+        first = first or plan
+    return first or NOBODY
+
+
+def _plan_for(state: State, wish: Wish, most: int, progress: Progress | None) -> Plan:
+    trial, movable = state.trial(wish.uid), state.movable()
+    found = defragment(trial, wish.wanted, movable, most, progress=progress)
+    whom = f" for {wish.pod}" if wish.pod else ""
+    if found.plan is None:
+        certain = (
+            "no moves open" if found.fewest else f"no plan with at most {most} moves was found that opens"
+        )
+        notes = _why_not(state, len(movable))
+        return Plan("none", f"{certain} {wish.room}{whom}", wish, fewest=found.fewest, notes=notes)
+    hole, moves = found.plan.hole, found.plan.moves
+    cluster = state.view.cluster
+    opens = spot(cluster, hole.node, hole.cards)
+    if not moves:
+        return Plan("open", f"there is {wish.room}{whom} already: {opens}", wish, hole, opens)
+    steps = tuple(_step(state, move) for move in moves)
+    pods = "1 pod" if len(steps) == 1 else f"{len(steps)} pods"
+    sentence = f"moving {pods} opens {wish.room}{whom}: {opens}"
+    remarks = [] if found.fewest else ["there may be a plan with fewer moves: the search was cut"]
+    remarks += _who_takes_it(state, wish, moves)
+    unjudged = state.specs[wish.uid].not_judged if wish.uid in state.specs else ""
+    if unjudged:
+        remarks.append(f"whether {wish.pod} may go there is for kube-scheduler to say: {unjudged}")
+    return Plan("plan", sentence, wish, hole, opens, steps, found.fewest, tuple(remarks))
+
+
+def spot(cluster: ClusterLedger, node: str, cards: Iterable[str]) -> Spot:
+    named = set(cards)
+    return Spot(node, tuple(gpu for gpu in cluster.gpus(node) if gpu.uuid in named))
+
+
+def _step(state: State, move: Move) -> Step:
+    cluster, pod = state.view.cluster, state.by_uid[move.pod.uid]
+    budgets, made_by = state.covering(pod), workload_of(pod)
+    return Step(
+        move.pod.uid,
+        pod.metadata.namespace,
+        pod.metadata.name,
+        f"{made_by.kind.lower()}/{made_by.name}",
+        sum(share.memory for share in shares_of(move.before)),
+        spot(cluster, move.source, move.left),
+        spot(cluster, move.node, move.cards),
+        budgets[0].name if budgets else "",
+    )
+
+
+def _by(step: Step) -> str:
+    return f", within PodDisruptionBudget {step.budget}" if step.budget else ""
+
+
+def _why_not(state: State, movable: int) -> tuple[str, ...]:
+    """Says which pods on GPUs stay, grouped by the reason."""
+    by_reason: dict[str, list[str]] = {}
+    for uid in state.view.cluster.pods:
+        pod = state.by_uid.get(uid)
+        why = state.why_it_stays(pod) if pod is not None else ""
+        if pod is not None and why:
+            by_reason.setdefault(why, []).append(f"{pod.metadata.namespace}/{pod.metadata.name}")
+    notes = [f"{movable} pods on GPUs may be moved; the others are counted here by what keeps them"]
+    for why, pods in sorted(by_reason.items(), key=lambda each: -len(each[1]))[:MOST_NAMED]:
+        more = f" and {len(pods) - MOST_NAMED} more" if len(pods) > MOST_NAMED else ""
+        notes.append(f"{', '.join(sorted(pods)[:MOST_NAMED])}{more}: {why}")
+    return tuple(notes if by_reason else [f"{movable} pods on GPUs may be moved, and that is not enough"])
+
+
+def _who_takes_it(state: State, wish: Wish, moves: Sequence[Move]) -> list[str]:
+    """Says who in line would take the room, if that is another than the pod that it is for."""
+    view, trial = state.view, state.trial(wish.uid)
+    for move in moves:
+        trial.repeat(move)
+    try:
+        woken = serve(view.cluster, view.line, state.now, state.settings.line.patience).wake
+    finally:
+        for move in reversed(moves):
+            trial.undo(move)
+    new = [uid for uid in woken if uid not in view.served.wake]
+    if not new or wish.uid in new:
+        return []
+    ahead = " ahead of it" if wish.pod else ""
+    return [f"{view.name(new[0])} is in line{ahead} and would take that room"]
