@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cotenant.core.demand import Demand
@@ -55,11 +54,12 @@ def wish_for_pod(state: State, namespace: str, name: str) -> Wish:
     return _of_pod(state, pod)
 
 
-def wishes_of_line(state: State) -> Iterator[Wish]:
-    """Yields the first pods in line that do not fit now."""
+def wishes_of_line(state: State, namespace: str | None = None) -> list[Wish]:
+    """Returns the first pods in line that do not fit now, of one namespace if it is given."""
     view = state.view
     stuck = [view.pods[each.uid] for each in view.line if each.uid not in view.served.places]
-    return (_of_pod(state, pod) for pod in stuck[:MOST_WAITING])
+    own = [pod for pod in stuck if namespace in {None, pod.metadata.namespace}]
+    return [_of_pod(state, pod) for pod in own[:MOST_WAITING]]
 
 
 def _of_pod(state: State, pod: Pod) -> Wish:
