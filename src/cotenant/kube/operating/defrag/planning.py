@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.core.gpu import GPU
 from cotenant.core.units import format_bytes
 from cotenant.kube.operating.defrag.state import State
-from cotenant.kube.operating.defrag.wish import Wish
+from cotenant.kube.operating.defrag.wish import Wish, describe
 from cotenant.kube.pods.workload import workload_of
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.defrag import MOST_MOVES, Progress, defragment
@@ -31,6 +31,12 @@ class Spot:
     def __str__(self) -> str:
         indexes = ", ".join(str(gpu.index) for gpu in self.gpus)
         return f"GPU {indexes} of {self.node}"
+
+    @property
+    def model(self) -> str:
+        """The model of all of them, without the maker's name; `GPU` if they differ."""
+        models = {gpu.model.removeprefix("NVIDIA ") for gpu in self.gpus}
+        return models.pop() if len(models) == 1 else "GPU"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -143,11 +149,12 @@ def _plan_for(state: State, wish: Wish, most: int, progress: Progress | None) ->
     hole, moves = found.plan.hole, found.plan.moves
     cluster = state.view.cluster
     opens = spot(cluster, hole.node, hole.cards)
+    room = describe(wish.wanted.demands, opens.model)
     if not moves:
-        return Plan("open", f"there is {wish.room}{whom} already: {opens}", wish, hole, opens)
+        return Plan("open", f"there is {room}{whom} already: {opens}", wish, hole, opens)
     steps = tuple(_step(state, move) for move in moves)
     pods = "1 pod" if len(steps) == 1 else f"{len(steps)} pods"
-    sentence = f"moving {pods} opens {wish.room}{whom}: {opens}"
+    sentence = f"moving {pods} opens {room}{whom}: {opens}"
     remarks = [] if found.fewest else ["there may be a plan with fewer moves: the search was cut"]
     remarks += _who_takes_it(state, wish, moves)
     unjudged = state.specs[wish.uid].not_judged if wish.uid in state.specs else ""

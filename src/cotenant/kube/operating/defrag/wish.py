@@ -77,16 +77,16 @@ def _of_pod(state: State, pod: Pod) -> Wish:
     return Wish(wanted, describe(demands), f"{meta.namespace}/{meta.name}", meta.uid)
 
 
-def describe(demands: tuple[Demand, ...]) -> str:
-    """Says what is asked for: `a whole A100`, `2 whole GPUs`, `40.0GiB on each of 2 GPUs`."""
-    return " and ".join(map(_describe, demands))
+def describe(demands: tuple[Demand, ...], model: str = "GPU") -> str:
+    """Says what is asked for: `a whole A100`, `2 whole GPUs of one node`, `40Gi of A100`. `model`: of the GPUs
+    that were found, if the demand names none.
+    """
+    return " and ".join(_describe(demand, " or ".join(demand.models) or model) for demand in demands)
 
 
-def _describe(demand: Demand) -> str:
-    kind = " or ".join(demand.models) or "GPU"
+def _describe(demand: Demand, kind: str) -> str:
     if demand.memory is None:
-        return f"a whole {kind}" if demand.whole == 1 else f"{demand.whole} whole {kind}s on one node"
+        return f"a whole {kind}" if demand.whole == 1 else f"{demand.whole} whole {kind}s of one node"
     size = demand.memory
     each = format_bytes(demand.per_card(0)) if size.bytes is not None else f"{size}"
-    on = "" if demand.gpus == 1 else f" on each of {demand.gpus} {kind}s of one node"
-    return each + (on or (f" of {kind}" if demand.models else ""))
+    return f"{each} of {kind}" if demand.gpus == 1 else f"{each} on each of {demand.gpus} {kind}s of one node"
