@@ -22,7 +22,7 @@ from cotenant.kube.scheduling.scan import Verdict, scan
 
 MOST_MOVES = 16
 """Evictions in one plan, unless the caller says another number."""
-WORK = 4_000_000
+WORK = 1_500_000
 """What a search may cost, in the unit of one node looked at for one eviction: some seconds. It is counted,
 not timed: the same state gives the same plan.
 """

@@ -78,8 +78,9 @@ def _of_pod(state: State, pod: Pod) -> Wish:
 
 
 def describe(demands: tuple[Demand, ...], model: str = "GPU") -> str:
-    """Says what is asked for: `a whole A100`, `2 whole GPUs of one node`, `40Gi of A100`. `model`: of the GPUs
-    that were found, if the demand names none.
+    """Says what is asked for: `a whole A100`, `2 whole GPUs of one node`, `40Gi of A100`.
+
+    `model`: that of the GPUs that were found, if the demand names none.
     """
     return " and ".join(_describe(demand, " or ".join(demand.models) or model) for demand in demands)
 
