@@ -19,6 +19,7 @@ from cluster.testbed.controlplane import ControlPlane
 
 pytestmark = pytest.mark.timeout(240)
 CARD = 16 * GIB
+APPLY = ("plan", "defrag", "--whole-card", "--apply")
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +127,7 @@ def test_one_pod_is_moved_and_the_one_that_waits_for_a_whole_card_starts(
     assert plan["for"] == f"{namespace}/big"
     assert len(plan["steps"]) == 1
     assert plan["fewest"]
-    assert plan["sentence"].startswith(f"moving 1 pod opens a whole GPU for {namespace}/big")
+    assert plan["sentence"].startswith(f"moving 1 pod opens a whole A100-SXM4-80GB for {namespace}/big")
     assert {each["metadata"]["uid"] for app in "ab" for each in two.pods(app)} == before, "only a plan"
     done = commands.json("plan", "defrag", "--apply", "--timeout", "30s")
     big = running(api, namespace, "big", 5)
@@ -231,30 +232,51 @@ def test_it_stops_if_an_evicted_pod_does_not_end_and_cards_are_in_service_again(
         assert not two.annotations(node).keys() & {"cotenant.dev/drained", "cotenant.dev/defrag"}
 
 
-def test_after_kill_9_the_next_one_puts_the_card_back(
-    two: Fragmented, commands: Commands, control_plane: ControlPlane, api: Api, namespace: str
-):
+@pytest.fixture
+def begun(
+    two: Fragmented, control_plane: ControlPlane, api: Api, namespace: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A command that waits for the end of the pod that it has evicted."""
     two.put(two.nodes[0], "a", "4Gi")
     two.put_bare(two.nodes[1], "stays", "4Gi")
-    name = two.pods("a")[0]["metadata"]["name"]
-    api.patch(f"{pods_of(namespace)}/{name}", {"metadata": {"finalizers": ["cotenant.test/slow"]}})
-    words = ["plan", "defrag", "--whole-card", "--apply"]
+    own = f"{pods_of(namespace)}/{two.pods('a')[0]['metadata']['name']}"
+    api.patch(own, {"metadata": {"finalizers": ["cotenant.test/slow"]}})
     environ = {**os.environ, "KUBECONFIG": str(control_plane.kubeconfig("admin", ("system:masters",)))}
-    running_ = subprocess.Popen([sys.executable, "-m", "cotenant.cli.main", *words], env=environ)
-    own = f"{pods_of(namespace)}/{name}"
-    api.until(own, lambda seen: "deletionTimestamp" in seen["metadata"], 30)
-    running_.send_signal(signal.SIGKILL)
-    running_.wait()
+    with subprocess.Popen(
+        [sys.executable, "-m", "cotenant.cli.main", *APPLY], env=environ, text=True
+    ) as begun:
+        api.until(own, lambda seen: "deletionTimestamp" in seen["metadata"], 30)
+        assert two.annotations(two.nodes[0])["cotenant.dev/drained"] == uuid_of(two.nodes[0], 0)
+        yield begun
+        begun.kill()
+        begun.wait()
+
+
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_that_is_interrupted_puts_the_card_back(
+    two: Fragmented, begun: subprocess.Popen[str], by: signal.Signals, code: int
+):
+    begun.send_signal(by)
+    assert begun.wait(20) == code
+    assert not two.annotations(two.nodes[0]).keys() & {"cotenant.dev/drained", "cotenant.dev/defrag"}
+
+
+def test_after_kill_9_the_next_one_puts_the_card_back(
+    two: Fragmented, begun: subprocess.Popen[str], commands: Commands, api: Api, namespace: str
+):
+    begun.kill()
+    begun.wait()
     node = two.nodes[0]
     assert two.annotations(node)["cotenant.dev/drained"] == uuid_of(node, 0)
-    api.patch(own, {"metadata": {"finalizers": None}})
+    for each in two.pods("a"):
+        api.patch(f"{pods_of(namespace)}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
     two.until_running("a", 1)
-    done = commands.run(*words)
+    done = commands.run(*APPLY)
     assert done.returncode == 75
     assert "another `plan defrag --apply`" in done.stderr
     mark = json.loads(two.annotations(node)["cotenant.dev/defrag"])
     past = json.dumps({**mark, "until": "2020-01-01T00:00:00Z"})
     api.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {"cotenant.dev/defrag": past}}})
-    said = commands.says(*words)
+    said = commands.says(*APPLY)
     assert f"GPUs of {node}, left drained by a command that was killed, are in service again" in said
     assert "cotenant.dev/drained" not in two.annotations(node)

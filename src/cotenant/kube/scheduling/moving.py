@@ -92,7 +92,11 @@ class Trial:
         self.sums = sums if sums is not None else NodeSums()
         self.moves = 0
         """How many were tried."""
-        self._waiting = waiting
+        holds = cluster.holds()
+        self._waiting = {
+            (each.demands, id(each.eligible), each.uid if each.uid in holds else ""): each for each in waiting
+        }.values()
+        """One of each kind: pods that wait are often alike."""
         self._reported: dict[str, tuple[GPU, ...]] = {}
         """The GPUs of nodes where some are out of service for a trial, as their nodes report them."""
         self._shares: dict[str, dict[str, list[tuple[str, Share]]]] = {}

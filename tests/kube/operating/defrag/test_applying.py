@@ -141,7 +141,7 @@ def test_without_a_plan_it_says_what_keeps_the_pods():
     plan = planned(api, for_whole)
     assert plan.state == "none"
     assert plan.fewest
-    assert plan.sentence == "no moves open a whole GPU"
+    assert plan.sentence == "no plan with at most 8 moves opens a whole GPU"
     assert "team/bare-n1, team/bare-n2: has no controller that would make it anew" in plan.notes
 
 
@@ -303,10 +303,12 @@ class TestApplied:
 
         plan = planned(api, for_whole)
         asyncio.run(closed(WALL - 10))
+        assert any("that is at work" in note for note in planned(api, for_whole).notes)
         with pytest.raises(AnotherWorks, match="of n2"):
             applied(api, plan)
         assert api.raw(NODES, "n2")["metadata"]["annotations"][names.DRAINED] == card_of("n2", 0)
         asyncio.run(closed(WALL - 100))
+        assert any("that was killed" in note for note in planned(api, for_whole).notes)
         told = list[str]()
         api.fates["evict"] = [replaced("web-b", "web", 10, "n2")]
         applied(api, plan, told=told)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cotenant.core.gpu import GPU
 from cotenant.core.units import format_bytes
+from cotenant.kube.operating.defrag.closing import mark_of
 from cotenant.kube.operating.defrag.state import State
 from cotenant.kube.operating.defrag.wish import Wish, describe
 from cotenant.kube.pods.workload import workload_of
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
-from cotenant.kube.scheduling.defrag import MOST_MOVES, Progress, defragment
-from cotenant.kube.scheduling.hole import Hole
-from cotenant.kube.scheduling.moving import Move, shares_of
+from cotenant.kube.scheduling.defrag import MOST_MOVES, WORK, Progress, defragment
+from cotenant.kube.scheduling.hole import Hole, Wanted
+from cotenant.kube.scheduling.moving import Movable, Move, shares_of
 from cotenant.kube.scheduling.waiting import serve
 
 MOST_NAMED = 5
@@ -128,24 +129,44 @@ def make_plan(
     first of them.
     """
     first: Plan | None = None
+    movable, work, hopeless = state.movable(), WORK, list[Wanted]()
     for wish in wishes:
-        plan = _plan_for(state, wish, most, progress)
+        if any(_is_alike(wish.wanted, each) for each in hopeless):
+            continue
+        plan = _plan_for(state, wish, movable, most, work, progress)
         if plan.state != "none":
-            return plan
-        first = first or plan
-    return first or NOBODY
+            return replace(plan, notes=(*plan.notes, *_others_at_work(state)))
+        hopeless.append(wish.wanted)
+        first, work = first or plan, max(work // 2, WORK // 16)
+    found = first or NOBODY
+    return replace(found, notes=(*found.notes, *_others_at_work(state)))
 
 
-def _plan_for(state: State, wish: Wish, most: int, progress: Progress | None) -> Plan:
-    trial, movable = state.trial(wish.uid), state.movable()
-    found = defragment(trial, wish.wanted, movable, most, progress=progress)
+def _is_alike(one: Wanted, other: Wanted) -> bool:
+    """Reports whether what opens room for one opens it for the other."""
+    return (one.demands, one.takes) == (other.demands, other.takes) and one.eligible is other.eligible
+
+
+def _others_at_work(state: State) -> list[str]:
+    """Says which GPUs are drained by commands that carry out a plan, or were killed when they did."""
+    notes = list[str]()
+    for node in state.nodes:
+        mark = mark_of(node)
+        if mark is not None:
+            who = "was killed: the next one puts them back" if mark.is_over(state.now) else "is at work"
+            notes.append(f"GPUs of {node.metadata.name} are drained by a `plan defrag --apply` that {who}")
+    return notes
+
+
+def _plan_for(
+    state: State, wish: Wish, movable: list[Movable], most: int, work: int, progress: Progress | None
+) -> Plan:
+    found = defragment(state.trial(wish.uid), wish.wanted, movable, most, work, progress)
     whom = f" for {wish.pod}" if wish.pod else ""
     if found.plan is None:
-        certain = (
-            "no moves open" if found.fewest else f"no plan with at most {most} moves was found that opens"
-        )
-        notes = _why_not(state, len(movable))
-        return Plan("none", f"{certain} {wish.room}{whom}", wish, fewest=found.fewest, notes=notes)
+        certain = "opens" if found.fewest else "was found that opens"
+        sentence = f"no plan with at most {most} moves {certain} {wish.room}{whom}"
+        return Plan("none", sentence, wish, fewest=found.fewest, notes=_why_not(state, len(movable)))
     hole, moves = found.plan.hole, found.plan.moves
     cluster = state.view.cluster
     opens = spot(cluster, hole.node, hole.cards)
