@@ -10,6 +10,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from cotenant.core.errors import BadInput
 from cotenant.dialects import names
 from cotenant.kube.api.client import Client
 from cotenant.kube.api.objects import Node, Pod
@@ -17,12 +18,13 @@ from cotenant.kube.api.resources import POD_DISRUPTION_BUDGETS, PODS
 from cotenant.kube.nodes.gpus import drained_of, write_drained
 from cotenant.kube.operating.defrag.budgets import Budget, budgets_of, read_budget
 from cotenant.kube.operating.defrag.movable import PlacedPod, PlacementSpec, why_it_stays
-from cotenant.kube.operating.explain.line_view import EligibleByPlacement, LineView, demands_of, view_line
+from cotenant.kube.operating.explain.line_view import EligibleByPlacement, LineView, view_line
 from cotenant.kube.operating.installed import find_installed
 from cotenant.kube.operating.status.reading import read_all
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.pods.eligibility import takes_pods
 from cotenant.kube.pods.requests import allocatable, beside_gpus, pod_requests
+from cotenant.kube.pods.slots import PodDemand
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.eligible import Eligible, only
 from cotenant.kube.scheduling.moving import Cards, Movable, Trial
@@ -64,9 +66,21 @@ class State:
         for pod in self.pods:
             if pod.spec.node_name and view.cluster.gpus(pod.spec.node_name) and not has_ended(pod):
                 beside = beside_gpus(pod)
-                demands = demands_of(pod, self.settings.dialects)
-                view.cluster.learned.see(demands, beside.cpu, beside.memory)
+                view.cluster.learned.see(self.demand_of(pod).demands, beside.cpu, beside.memory)
         return view
+
+    def demand_of(self, pod: Pod) -> PodDemand:
+        """Returns what a pod asks for; nothing if its demand is not valid. What the server wrote into it says
+        nothing about that, and is different in every pod: without it, pods of one workload are alike.
+        """
+        written = {
+            key: text for key, text in pod.metadata.annotations.items() if not names.only_server_writes(key)
+        }
+        plain = replace(pod, metadata=replace(pod.metadata, annotations=written))
+        try:
+            return demand_of(plain, self.settings.dialects)
+        except BadInput:
+            return PodDemand()
 
     @cached_property
     def eligible(self) -> EligibleByPlacement:
@@ -109,12 +123,13 @@ class State:
         found = list[Movable]()
         for uid in self.view.cluster.pods:
             pod = self.by_uid.get(uid)
-            if pod is None or not demands_of(pod, self.settings.dialects) or self.why_it_stays(pod, awaited):
+            slots = self.demand_of(pod).slots if pod is not None else ()
+            if pod is None or not slots or self.why_it_stays(pod, awaited):
                 continue
             found.append(
                 Movable(
                     uid,
-                    demand_of(pod, self.settings.dialects).slots,
+                    slots,
                     beside_gpus(pod),
                     pod_requests(pod),
                     self.eligible_of(uid),
