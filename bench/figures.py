@@ -94,6 +94,11 @@ BENCHES = {
         "CPU time of `decide` alone, without a queue or the API. Each scaler has a load of its own, and "
         "was followed for 25 minutes, so its memory is full.",
     ),
+    "bench.defrag": Bench(
+        "Moving pods to open a GPU",
+        "`cotenant plan defrag` on simulated clusters without an unused GPU: CPU time of the search, without "
+        "reading the cluster. Plans for small clusters are carried out on a ledger.",
+    ),
     "bench.scan": Bench(
         "One question to the cluster's ledger",
         "CPU time without HTTP, JSON or an API server: median and 99th percentile at 5,000 nodes of 8 GPUs.",

@@ -51,6 +51,7 @@ COMMANDS = [
     ["drain", "n/0"],
     ["undrain", "n/0"],
     ["wake", "web"],
+    ["plan", "defrag"],
     ["doctor", "--cluster"],
 ]
 
@@ -77,6 +78,13 @@ def test_an_api_server_that_does_not_answer_is_named_with_the_next_step(cotenant
         (["status", "--context", "nowhere"], "nowhere"),
         (["explain", "service/web"], "is no kind that makes pods"),
         (["status", "-o", "yaml"], "'table', 'json'"),
+        (["plan", "defrag", "--model", "A100"], "--model: say what to open of it"),
+        (["plan", "defrag", "--for", "big", "--gpus", "2"], "--for: the pod says what it needs"),
+        (["plan", "defrag", "--whole-card", "--gpu-memory", "4Gi"], "--whole-card: a whole GPU brings all"),
+        (["plan", "defrag", "--gpu-memory", "lots"], "--gpu-memory"),
+        (["plan", "defrag", "--gpus", "0"], "--gpus"),
+        (["plan", "defrag", "--max-moves", "1000"], "--max-moves"),
+        (["plan", "defrag", "--timeout", "0s"], "--timeout"),
     ],
 )
 def test_bad_input_exits_2(cotenant, kubeconfig, words, said):

@@ -9,7 +9,7 @@ import pytest
 from cluster.cotenant.commands import Commands, publish_settings, withdraw_settings
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
-from cluster.cotenant.manifests import bound, container, from_guide, pod, pods_of, running
+from cluster.cotenant.manifests import bound, container, deployment, from_guide, pod, pods_of, running
 from cluster.testbed.api import Api, Object
 from cluster.testbed.controlplane import ControlPlane
 
@@ -256,18 +256,6 @@ def test_the_node_with_room_is_not_ready(commands: Commands, api: Api, namespace
     assert "node hollow-a has the room, but it is not Ready" in said["sentence"]
     assert "PLEG is not healthy" in said["sentence"]
     assert "kubectl describe node hollow-a" in said["next"]
-
-
-def deployment(name: str, replicas: int, memory: str) -> Object:
-    labels = {"app": name}
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod("x", container(memory=memory))["spec"]},
-        },
-    }
 
 
 def until_reason(commands: Commands, namespace: str, what: str, reason: str, seconds: float = 30) -> Object:

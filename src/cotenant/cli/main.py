@@ -35,6 +35,7 @@ COMMANDS = {
     "setup": "create the folder for all users (as root)",
     "status": "list a cluster's GPUs: what is granted, to whom",
     "explain": "explain where a pod runs, or why it is pending",
+    "plan": "plan which pods to move so that room opens on GPUs",
     "drain": "take one GPU of a cluster out of service",
     "undrain": "put a drained GPU back into service",
     "wake": "bring back a workload that was released as idle",
@@ -53,6 +54,7 @@ INTERNAL = ("keep-idle-rule", "keep-scaling")
 OF_KUBECTL = (
     "status",
     "explain",
+    "plan",
     "recommend",
     "doctor",
     "drain",
@@ -206,7 +208,8 @@ def _refuse_what_it_does_not_take(ctx: click.Context, name: str, where: dict[str
     command = group.get_command(ctx, name)
     if command is None:
         return
-    takes = {param.name for param in command.params}
+    commands = [*command.commands.values(), command] if isinstance(command, click.Group) else [command]
+    takes = {param.name for each in commands for param in each.params}
     asked = ctx.get_parameter_source("simulate") is click.core.ParameterSource.COMMANDLINE
     if asked and "simulate" not in takes:
         raise BadInput(f"--simulate: `{name}` does not use this machine's GPUs: leave it out")

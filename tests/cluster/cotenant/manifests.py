@@ -44,6 +44,18 @@ def pod(
     return made
 
 
+def deployment(name: str, replicas: int, memory: str) -> Object:
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod("x", container(memory=memory))["spec"]},
+        },
+    }
+
+
 def from_guide(file: str, image: str) -> list[Object]:
     """The documents of another system's user guide, word by word but for the image."""
     documents = list(yaml.safe_load_all((FOLDER / file).read_text()))

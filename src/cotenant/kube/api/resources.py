@@ -133,6 +133,10 @@ SERVICES = Resource(objects.Generic, "Service", "services")
 RESOURCE_QUOTAS = Resource(objects.Generic, "ResourceQuota", "resourcequotas")
 REPLICATION_CONTROLLERS = Resource(objects.Generic, "ReplicationController", "replicationcontrollers")
 
+POD_DISRUPTION_BUDGETS = Resource(
+    objects.Generic, "PodDisruptionBudget", "poddisruptionbudgets", group="policy"
+)
+
 DEPLOYMENTS = Resource(objects.Generic, "Deployment", "deployments", group="apps")
 REPLICA_SETS = Resource(objects.Generic, "ReplicaSet", "replicasets", group="apps")
 STATEFUL_SETS = Resource(objects.Generic, "StatefulSet", "statefulsets", group="apps")

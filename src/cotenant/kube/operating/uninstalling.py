@@ -59,7 +59,7 @@ class Removed:
 def traces(node: Node) -> dict[str, Any] | None:
     """Returns the strategic merge patch of the node's status that removes them; None if there are none."""
     there = node.metadata.annotations
-    annotations = [key for key in (names.GPUS, names.DRAINED) if key in there]
+    annotations = [key for key in (names.GPUS, names.DRAINED, names.DEFRAG) if key in there]
     try:
         put = set(read_gpus(there.get(names.GPUS)).resources)
     except CotenantError:

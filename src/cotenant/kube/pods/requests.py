@@ -64,10 +64,15 @@ def fits_otherwise(pod: Pod, node: Node, others: Iterable[Pod]) -> bool:
     """Reports whether the pod fits the node beside the others, by all that kube-scheduler adds up: CPU,
     memory, pods, and the sums of GPU resources. Whether a single GPU has the room is not asked here.
     """
-    taken, there = requests_of_all(others), _counted(_read(node.status.allocatable))
+    taken, there = requests_of_all(others), allocatable(node)
     return all(
         taken[name] + amount <= there.get(name, 0) for name, amount in pod_requests(pod).items() if amount
     )
+
+
+def allocatable(node: Node) -> dict[str, int]:
+    """Returns what the node has for pods, in the units of `pod_requests`."""
+    return _counted(_read(node.status.allocatable))
 
 
 def beside_gpus(pod: Pod) -> Requests:

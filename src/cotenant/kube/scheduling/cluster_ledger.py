@@ -89,6 +89,11 @@ class ClusterLedger:
         if not same or any((after > was).any() for was, after in zip(before, self._room(row), strict=True)):
             self._gained.add(row)
 
+    def change_gpus(self, name: str, gpus: Sequence[GPU]) -> None:
+        """Changes the GPUs of a node that exists, and nothing else about it."""
+        node = self._nodes[name]
+        self.set_node(name, gpus, node.outside, node.has)
+
     def drop_node(self, name: str) -> None:
         """Removes a node. What is charged on it stays known, and counts again when it returns."""
         node = self._nodes.pop(name, None)

@@ -191,11 +191,11 @@ class _There:
             return room.grants and max(1, len(group))
         shares = [self._shares(gpu, one) for one in group]
         return max(
-            _until(
+            until(
                 demand.per_card(gpu.memory) - (gpu.memory - room.outside - room.granted),
                 [sum(share.memory for share in each) for each in shares],
             ),
-            _until(
+            until(
                 (demand.compute or 0) - room.compute_free,
                 [sum(100 if share.whole else share.compute or 0 for share in each) for each in shares],
             ),
@@ -211,7 +211,7 @@ class _There:
         return tuple(kept)
 
 
-def _until(missing: int, sizes: Sequence[int]) -> int:
+def until(missing: int, sizes: Sequence[int]) -> int:
     """How many of these, the largest first, make up for what is missing."""
     if missing <= 0:
         return 0

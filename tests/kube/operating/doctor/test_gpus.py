@@ -8,12 +8,17 @@ from kube.operating.well import found, kinds
 from cotenant.dialects import names
 from cotenant.kube.api.resources import NODES
 
+MARK = f'{{"cards":["{card_of("n1", 1)}"],"until":"2020-01-01T00:00:00Z"}}'
+"""Of a command that was killed."""
+
 
 @pytest.mark.parametrize(
     ("shown", "kind"),
     [
         (node("n1", [80 * GI] * 2, annotations={names.DRAINED: "GPU-gone"}), "drained-gone"),
         (node("n1", [80 * GI] * 2, problems={1: "XID 79"}), "sick"),
+        (node("n1", [80 * GI] * 2, drained=(1,), annotations={names.DEFRAG: MARK}), "defrag-left"),
+        (node("n1", [80 * GI] * 2, annotations={names.DEFRAG: "nonsense"}), "defrag-left"),
         (node("n1", [80 * GI], outside=GI), "outside"),
         (node("n1", [119 * GI], shared=True), "shared-memory"),
     ],
@@ -37,6 +42,16 @@ def test_a_drained_mark_stays_where_the_node_does_not_report_its_gpus(api):
     shown[names.GPUS] = told
     assert mended(api) == "removed the drained mark of GPU-gone from n1"
     assert api.raw(NODES, "n1")["metadata"]["annotations"][names.DRAINED] == card_of("n1", 1)
+
+
+def test_what_a_killed_command_has_left_drained_is_put_back_and_nothing_else(api):
+    shown = api.raw(NODES, "n1")["metadata"]["annotations"]
+    shown[names.DRAINED] = f"{card_of('n1', 0)},{card_of('n1', 1)}"
+    shown[names.DEFRAG] = MARK
+    assert mended(api) == "put back into service what was left drained on n1"
+    after = api.raw(NODES, "n1")["metadata"]["annotations"]
+    assert after[names.DRAINED] == card_of("n1", 0), "somebody drained that one"
+    assert not after.get(names.DEFRAG)
 
 
 def test_a_gpu_that_two_nodes_report_is_named_with_both():

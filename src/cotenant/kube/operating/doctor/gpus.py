@@ -13,11 +13,13 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NODES
 from cotenant.kube.nodes.gpus import drained_of, read_gpus, write_drained
+from cotenant.kube.operating.defrag.closing import Closing, mark_of
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import FIX, few
 from cotenant.kube.operating.doctor.subject import ClusterSubject
 
 DRAINED_GONE = Kind("drained-gone", WARNING, "a GPU that came back with that UUID would stay out of service")
+DEFRAG_LEFT = Kind("defrag-left", WARNING, "its drained GPUs get no new grant, though nobody needs that")
 SICK = Kind("sick", WARNING, "it gets no new grant")
 SHARED = Kind(
     "shared-memory",
@@ -67,6 +69,18 @@ def drained_gone(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def defrag_left(facts: Facts) -> Iterator[Finding]:
+    for node in facts.nodes:
+        name, mark = node.metadata.name, mark_of(node)
+        if mark is not None and mark.is_over(facts.now.timestamp()):
+            yield DEFRAG_LEFT.at(
+                name,
+                f"a `cotenant plan defrag --apply` that was killed has left GPUs of {name} drained",
+                f"{FIX}: it puts them back into service",
+                "put-back",
+            )
+
+
 def sick(facts: Facts) -> Iterator[Finding]:
     for card in facts.view.gpus:
         if card.problem is not None:
@@ -113,6 +127,13 @@ async def undrain(client: Client, _facts: Facts, finding: Finding) -> str:
     return f"removed the drained mark of {uuid} from {name}"
 
 
+async def put_back(client: Client, facts: Facts, finding: Finding) -> str:
+    node = await client.get(NODES, finding.target)
+    await Closing(client, 0.0, facts.now.timestamp).clean_up([node])
+    return f"put back into service what was left drained on {finding.target}"
+
+
 SUBJECT = ClusterSubject(
-    checks=(reported_twice, drained_gone, sick, shared, outside), repairs={"undrain": undrain}
+    checks=(reported_twice, drained_gone, defrag_left, sick, shared, outside),
+    repairs={"undrain": undrain, "put-back": put_back},
 )

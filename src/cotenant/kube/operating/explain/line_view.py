@@ -86,7 +86,7 @@ def view_line(
     """
     cluster = ledger_of_cluster(nodes, pods)
     own = asked.metadata.uid if asked is not None else None
-    eligible = _EligibleNodes(cluster, nodes)
+    eligible = EligibleByPlacement(cluster, nodes)
     there, line = dict[str, Pod](), list[WaitingPod]()
     for pod in pods:
         uid = pod.metadata.uid
@@ -104,7 +104,7 @@ def view_line(
     return LineView(cluster, tuple(order(line)), served, there)
 
 
-class _EligibleNodes:
+class EligibleByPlacement:
     """Finds the nodes on which a placement allows a pod, once for pods that are alike."""
 
     def __init__(self, cluster: ClusterLedger, nodes: Sequence[Node]) -> None:

@@ -1,0 +1,136 @@
+"""Keeps GPUs out of service while pods are moved off them, and puts them back whatever happens.
+
+That is the annotation of `cotenant drain`, which servers respect: nothing is placed on a drained GPU, so an
+evicted pod cannot return to the room that it left. A second annotation says which GPUs were drained for that,
+and until when: if the command is killed, the next one puts them back. While one works, no other begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from cotenant.core.errors import CotenantError
+from cotenant.dialects import names
+from cotenant.kube.api.client import Client
+from cotenant.kube.api.errors import Conflict, KubeError, NotFound
+from cotenant.kube.api.objects import Node
+from cotenant.kube.api.patches import Guard
+from cotenant.kube.api.resources import NODES
+from cotenant.kube.api.timestamps import timestamp
+from cotenant.kube.nodes.gpus import drained_of, write_drained
+from cotenant.kube.scheduling.moving import Cards
+
+_ATTEMPTS = 8
+_PAUSE = 0.5
+"""Seconds between two attempts to put GPUs back."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What the annotation says."""
+
+    cards: tuple[str, ...] = ()
+    until: datetime | None = None
+
+    def is_over(self, now: float) -> bool:
+        return self.until is None or self.until.timestamp() <= now
+
+
+class AnotherWorks(CotenantError):
+    """Another command moves pods in this cluster."""
+
+    exit_code = 75
+
+
+def mark_of(node: Node) -> Mark | None:
+    """Reads the annotation; one that is not valid is over."""
+    text = node.metadata.annotations.get(names.DEFRAG)
+    if text is None:
+        return None
+    try:
+        mark = msgspec.json.decode(text, type=Mark)
+    except msgspec.MsgspecError:
+        return Mark()
+    return Mark(mark.cards) if mark.until is not None and mark.until.tzinfo is None else mark
+
+
+@dataclass
+class Closing:
+    """The GPUs that this command has drained."""
+
+    client: Client
+    lasts: float
+    """Seconds after which another command may put them back, counted from the last change."""
+    wall: Callable[[], float]
+    closed: dict[str, Cards] = field(default_factory=dict)
+    """By node."""
+
+    async def clean_up(self, nodes: Sequence[Node]) -> list[str]:
+        """Puts back what commands that were killed have left drained. Returns the nodes. AnotherWorks if one
+        is at work.
+        """
+        found = [(node, mark) for node in nodes if (mark := mark_of(node)) is not None]
+        for node, mark in found:
+            if not mark.is_over(self.wall()):
+                until = f" until {timestamp(mark.until)} at the latest" if mark.until is not None else ""
+                raise AnotherWorks(
+                    f"another `plan defrag --apply` moves pods off GPUs of {node.metadata.name}{until}: wait "
+                    f"for its end; if it was killed, kubectl annotate node {node.metadata.name} "
+                    f"{names.DEFRAG}- and cotenant undrain free its GPUs at once"
+                )
+        for node, mark in found:
+            await self._write(node.metadata.name, frozenset(mark.cards), frozenset())
+        return [node.metadata.name for node, _ in found]
+
+    async def set(self, closed: Mapping[str, Cards]) -> bool:
+        """Drains exactly these GPUs, by node. Returns whether any was not drained before."""
+        more = any(cards - self.closed.get(node, frozenset()) for node, cards in closed.items())
+        for node in sorted({*self.closed, *closed}):
+            before, after = self.closed.get(node, frozenset()), closed.get(node, frozenset())
+            if after:
+                self.closed[node] = before | after  # what may have been written is put back, too
+            await self._write(node, before, after)
+            if after:
+                self.closed[node] = after
+            else:
+                self.closed.pop(node, None)
+        return more
+
+    async def end(self) -> None:
+        """Puts all back. The API server may fail for a while."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self.set({})
+            except KubeError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                await asyncio.sleep(_PAUSE * 2**attempt)
+            else:
+                return
+
+    async def _write(self, name: str, before: Cards, after: Cards) -> None:
+        """Changes a node's annotations, guarded by what was read. A node that is gone needs nothing."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                node = await self.client.get(NODES, name)
+            except NotFound:
+                return
+            drained = (drained_of(node) - before) | after
+            mark: str | None = None
+            if after:
+                until = datetime.fromtimestamp(self.wall() + self.lasts, UTC)
+                mark = msgspec.json.encode(Mark(tuple(sorted(after)), until)).decode()
+            changes: dict[str, Any] = {names.DRAINED: write_drained(sorted(drained)), names.DEFRAG: mark}
+            try:
+                patch = {"metadata": {"annotations": changes}}
+                await self.client.merge_patch(NODES, name, patch, guard=Guard.of(node))
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return
