@@ -21,7 +21,7 @@ import yaml
 from cotenant import __version__
 from cotenant.kube.scaler.definition import definition
 from cotenant.kube.settings import Settings
-from cotenant.settings.declaring import Duration, Range
+from cotenant.settings.declaring import Duration, Form, Range
 from cotenant.settings.reference import explanations
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +53,10 @@ OF_THE_CHART = {
     "mps.shared_memory",
 }
 """Settings that the chart sets itself: another value would not match the rest of what it installs."""
+
+DURATION = r"^(([0-9]+(\.[0-9]*)?|\.[0-9]+)([mnu]?s|[dhm]))+$"
+SIZE = r"^([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i?B?|kB?|[mun]|[eE][+-]?[0-9]{1,3})?$"
+"""What `core/units.py` reads, and a little more; microseconds only as `us`."""
 
 HOOK = "helm.sh/hook"
 """Marks objects that Helm creates at certain moments; kubectl would create them at once."""
@@ -155,14 +159,22 @@ def _value(hint: Any, path: tuple[str, ...]) -> dict[str, Any]:
         hint, *rest = get_args(hint)
         marks = tuple(rest)
     if any(not isinstance(mark, Range) for mark in marks):
-        # Durations and sizes are texts with a unit; whether they make sense is for the program to say.
-        example = "60s" if any(isinstance(mark, Duration) for mark in marks) else "256Mi"
-        return {"type": "string", "examples": [example]}
+        return {"type": "string", **_form(marks)}
     if get_origin(hint) is Literal:
         return {"enum": list(get_args(hint))}
     if hint == tuple[str, ...]:
         return {"type": "array", "items": {"type": "string"}}
     return {"type": {bool: "boolean", int: "integer", str: "string"}[hint], **_bounds(marks)}
+
+
+def _form(marks: tuple[Any, ...]) -> dict[str, Any]:
+    """Describes a text: Helm refuses what is surely wrong; bounds are for the program to check."""
+    for mark in marks:
+        if isinstance(mark, Form):
+            return {"pattern": mark.pattern}
+    if any(isinstance(mark, Duration) for mark in marks):
+        return {"examples": ["60s"], "pattern": DURATION}
+    return {"examples": ["256Mi"], "pattern": SIZE}
 
 
 def _bounds(marks: tuple[Any, ...]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from cotenant.core.errors import BadInput
 
 MIB = 1 << 20
 UUID = "GPU-5d0b0a9c-9f5f-4b5e-8f6c-0d8d5d3c8d11"
+NO_NAME = "process_name: not known where nvidia-smi ran: run it on the host, as root"
 HEADER = "timestamp, gpu_uuid, pid, process_name, used_gpu_memory [MiB]\n"
 
 
@@ -72,6 +73,26 @@ def test_a_name_with_commas_is_put_together_again(tmp_path: Path) -> None:
     assert found.groups[0].owner.workload == "serve.exe"
 
 
+@pytest.mark.parametrize("name", ["/srv/serve", "/srv/a, b/serve"])
+@pytest.mark.parametrize(
+    ("header", "form"),
+    [
+        ("timestamp, gpu_uuid, gpu_name, pid, process_name, used_memory", "{at}, {gpu}, A100, 7, {name}, 3"),
+        ("timestamp, gpu_name, gpu_uuid, pid, process_name, used_memory", "{at}, A100, {gpu}, 7, {name}, 3"),
+        ("timestamp, gpu_uuid, pid, used_memory, process_name", "{at}, {gpu}, 7, 3, {name}"),
+    ],
+)
+def test_further_columns_and_other_orders_with_any_name(
+    tmp_path: Path, header: str, form: str, name: str
+) -> None:
+    line = form.format(at="2026/01/31 12:00:00.000", gpu=UUID, name=name)
+    found = read(tmp_path, f"{header}\n{line}\n")
+    assert found.rejected == ()
+    (group,) = found.groups
+    assert (group.owner.workload, group.instances) == ("serve", ("7",))
+    assert (group.tracks[0].gpu, group.tracks[0].peak) == (UUID, 3 * MIB)
+
+
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
@@ -81,6 +102,9 @@ def test_a_name_with_commas_is_put_together_again(tmp_path: Path) -> None:
         (row(1, size="9" * 30), "used_memory: more than any GPU has"),
         (row(1).replace("2026/01/31", "31 Jan"), "timestamp: not a time"),
         (row(1, name=" "), "pid or process_name: is missing"),
+        (row(1, name="[Not Found]"), NO_NAME),
+        (row(1, name="[Insufficient Permissions]"), NO_NAME),
+        (row(1, name="-"), NO_NAME),
         ("No running processes found\n", "not 5 fields"),
     ],
 )
@@ -89,3 +113,21 @@ def test_rows_without_a_figure_are_counted(tmp_path: Path, bad: str, why: str) -
     assert [(each.why, each.rows, each.line) for each in found.rejected] == [(why, 1, 3)]
     with pytest.raises(BadInput, match=r"no row of .* can be used"):
         read(tmp_path, HEADER + bad)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "timestamp, name, uuid, memory.used [MiB]",
+        "pid, process_name, used_gpu_memory [MiB]",
+        "timestamp, gpu_bus_id, pid, process_name, used_gpu_memory [MiB]",
+    ],
+)
+def test_the_log_of_another_query_is_told_which_one_is_needed(tmp_path: Path, header: str) -> None:
+    with pytest.raises(
+        BadInput, match="--query-compute-apps=timestamp,gpu_uuid,pid,process_name,used_memory"
+    ):
+        read(tmp_path, f"{header}\n1\n")
+    with pytest.raises(BadInput) as error:
+        read(tmp_path, "time,name,value\n1,a,2\n")
+    assert "nvidia-smi" not in str(error.value)

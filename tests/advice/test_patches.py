@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 from advice.reports import gathered, report
-from core.rightsizing.made import GIB
+from core.rightsizing.made import GIB, track
 
 from cotenant.advice.patches import Spelling, patches
 from cotenant.core.errors import BadInput
+from cotenant.core.rightsizing.groups import Owner, by_column
 
 
 def documents(text: str) -> list[dict]:
@@ -52,6 +55,23 @@ def test_other_spellings_are_kept_and_whole_gpus_replaced() -> None:
 def test_workloads_without_a_kind_cannot_be_patched() -> None:
     with pytest.raises(BadInput, match="NAMESPACE/KIND/NAME, such as team/deployment/web"):
         patches(report(gathered(web="web", other="other")).advice)
+
+
+@pytest.mark.parametrize("peaks", [(8, 8), (2, 8)])
+def test_running_containers_are_not_patched_as_if_they_were_names(peaks: tuple[int, int]) -> None:
+    """Whether they share a figure or not, kubectl would take an id for one container more."""
+    rows = {
+        Owner("team/deployment/llm", "", f"0123456789{at:02d}"): [track([size * GIB] * 300)]
+        for at, size in enumerate(peaks)
+    }
+    groups, _ = by_column(rows)
+    nameless = replace(gathered(), groups=tuple(groups))
+    with pytest.raises(BadInput, match="'team/deployment/llm' do not say what its container is called"):
+        patches(report(nameless).advice)
+    both = replace(gathered(), groups=(*gathered().groups, *groups))
+    text = patches(report(both).advice)
+    assert [each["metadata"]["name"] for each in documents(text)] == ["web"]
+    assert text.count("# team/deployment/llm: its container's name is not known: left out") == 1
 
 
 def test_names_of_others_stay_within_their_quotes_and_comments() -> None:

@@ -145,9 +145,9 @@ def served(environ):
     process.communicate()
 
 
-def fetch(port: int, path: str = "/metrics") -> tuple[int, str, str]:
+def fetch(port: int, path: str = "/metrics", verb: str = "GET") -> tuple[int, str, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", path)
+    connection.request(verb, path)
     answer = connection.getresponse()
     found = answer.status, answer.headers["Content-Type"], answer.read().decode()
     connection.close()
@@ -167,6 +167,8 @@ def test_it_serves_several_at_once_and_silent_connections_block_nobody(environ, 
     assert fetch(port, "/healthz")[:1] == (200,)
     assert fetch(port, "/metrics?name=x")[0] == 200
     assert fetch(port, "/etc/passwd")[0] == 404
+    assert fetch(port, verb="HEAD") == (200, answers[0][1], "")
+    assert fetch(port, "/etc/passwd", "HEAD")[::2] == (404, "")
     with pytest.raises(urllib.error.HTTPError, match="501"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", data=b"x", timeout=10)
     for each in silent:

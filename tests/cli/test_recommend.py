@@ -240,6 +240,7 @@ def test_bad_rows_are_counted_and_named(recommend, samples: Path) -> None:
             "--output: 'web' is not a workload that can be patched",
         ),
         (["--from-csv", "{samples}", "--strategy", "mean"], "--strategy:"),
+        (["--from-csv", "{samples}", "--min-history", ""], "--min-history: "),
         (["--prometheus", "not a url"], "--prometheus: "),
         (["--prometheus", "http://host", "--prometheus-ca-file", "/nowhere"], ""),
     ],

@@ -20,6 +20,7 @@ from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
 from kube.scaler.specs import spec
 
+from cotenant.core.units import parse_bytes, parse_duration
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.admission.configuration import webhook_configuration
 from cotenant.kube.agent.mps.layout import folders_of
@@ -171,6 +172,12 @@ class TestValues:
             ({"settings__webhook": {"port": 70000}}, "settings/webhook/port"),
             ({"settings__namespace": "other"}, "namespace"),
             ({"settings__dialects__aliyun__unit": "KiB"}, "settings/dialects/aliyun/unit"),
+            ({"settings__limits__evict_after": "soon"}, "settings/limits/evict_after"),
+            ({"settings__limits__evict_after": "30"}, "settings/limits/evict_after"),
+            ({"settings__limits__evict_over_limit": True}, "settings/limits/evict_over_limit"),
+            ({"settings__agent__slots_size": "lots"}, "settings/agent/slots_size"),
+            ({"settings__mps__pinned_memory": "1.5G"}, "settings/mps/pinned_memory"),
+            ({"settings__mps__pinned_memory": "30%"}, "settings/mps/pinned_memory"),
             ({"image__digest": "latest"}, "image/digest"),
             ({"agent__maxUnavailable": "many"}, "agent/maxUnavailable"),
             ({"scheduler__extenderUrl": "http://plain"}, "scheduler/extenderUrl"),
@@ -178,6 +185,7 @@ class TestValues:
             ({"prometheus__labels": {"release": 1}}, "prometheus/labels/release"),
             ({"prometheus__rules": {"enable": True}}, "prometheus/rules"),
             ({"prometheus__rules": {"runbooks": ""}}, "prometheus/rules/runbooks"),
+            ({"prometheus__rules": {"runbooks": "our wiki: alerts"}}, "prometheus/rules/runbooks"),
             ({"prometheus__dashboards": {"namespace": "No Name"}}, "prometheus/dashboards/namespace"),
             (
                 {"prometheus__dashboards": {"labels": {"grafana_dashboard": 1}}},
@@ -190,6 +198,13 @@ class TestValues:
     def test_a_value_that_makes_no_sense_is_named(self, values: dict[str, Any], said: str):
         with pytest.raises(AssertionError, match=said):
             render(**values)
+
+    @pytest.mark.parametrize("duration", ["500ms", "1h30m", "1.5h", "10d"])
+    @pytest.mark.parametrize("size", ["0", "1073741824", "1.5Gi", "2G", "1GiB", "1e9"])
+    def test_durations_and_sizes_that_programs_read_are_in_the_schema(self, duration: str, size: str):
+        found = settings_of(render(settings__limits__evict_after=duration, settings__agent__slots_size=size))
+        assert found.limits.evict_after == parse_duration(duration, "")
+        assert found.agent.slots_size == (0 if size == "0" else parse_bytes(size, ""))
 
     def test_every_value_is_in_the_schema_and_explained_or_plain(self):
         values = yaml.safe_load((chart.CHART / "values.yaml").read_text())

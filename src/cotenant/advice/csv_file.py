@@ -107,7 +107,7 @@ def _layout(path: str, first: str) -> tuple[Layout, bool]:
     missing = [each for each in NEEDED if each not in columns]
     raise BadInput(
         f"{FIELD}: {path} has no column {', '.join(missing)} in its first line, {first[:80]!a}: "
-        f"the columns are {FORM}, separated by commas"
+        f"the columns are {FORM}, separated by commas{nvidia_smi.hint(first)}"
     )
 
 
@@ -239,7 +239,7 @@ class Reader:
             try:
                 size = float(fields[layout.size])
             except ValueError:
-                reject("bytes: not a number", number)
+                reject("bytes: not a plain number, such as 4294967296", number)
                 continue
             if not 0 <= size <= MOST_BYTES:
                 reject("bytes: negative, not finite, or more than any GPU has", number)

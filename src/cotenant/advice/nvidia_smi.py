@@ -28,6 +28,9 @@ _ALSO = {"name": "process_name", "used_gpu_memory": "used_memory"}
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-/]+")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?: ?MiB)?")
 _UNKNOWN = re.compile(r"\[.*\]|N/A", re.IGNORECASE)
+_NO_NAME = re.compile(
+    r"-|N/A|\[(?:N/A|Not Found|Not Supported|Insufficient Permissions|Unknown Error)\]", re.IGNORECASE
+)
 MOST_MIB = 1e9
 MOST_PROCESSES = 50_000
 _NOTE = (
@@ -54,6 +57,14 @@ def is_log(line: str) -> bool:
     return len(fields) >= len(ORDER) and _UUID.fullmatch(fields[1]) is not None and fields[2].isdecimal()
 
 
+def hint(line: str) -> str:
+    """Says which query is needed, if this line is the header of another one."""
+    names = {each.lower().partition(" [")[0] for each in _fields(line)}
+    if not names & {"pid", "process_name", "used_gpu_memory", "memory.used"}:
+        return ""
+    return f"; of nvidia-smi, a log of --query-compute-apps={FORM} is needed"
+
+
 def read_log(
     pieces: Iterable[Block], path: str, unit: str = AUTO, progress: Progress | None = None
 ) -> Gathered:
@@ -70,7 +81,7 @@ def read_log(
             if header is not None:  # once, or again wherever the log was continued
                 columns = header
                 continue
-            sample = _sample(fields, columns, unit)
+            sample = _sample(_joined(fields, columns), columns, unit)
             if isinstance(sample, str):
                 rejections.add(sample, number)
                 continue
@@ -102,12 +113,15 @@ def read_log(
 
 
 def _fields(line: str) -> list[str]:
-    """Splits at commas; a process's name may have some, and is then put together again."""
-    fields = [each.strip() for each in line.split(",")]
-    extra = len(fields) - len(ORDER)
-    if extra > 0 and len(fields) > 1 and _UUID.fullmatch(fields[1]):
-        fields[3 : 4 + extra] = [",".join(fields[3 : 4 + extra])]
-    return fields
+    return [each.strip() for each in line.split(",")]
+
+
+def _joined(fields: list[str], columns: _Columns) -> list[str]:
+    """Puts a process's name together again that has commas: nothing else has."""
+    end = columns.name + 1 + len(fields) - columns.width
+    if end <= columns.name + 1:
+        return fields
+    return [*fields[: columns.name], ",".join(fields[columns.name : end]), *fields[end:]]
 
 
 def _header(fields: Sequence[str]) -> _Columns | None:
@@ -138,5 +152,7 @@ def _sample(
     name, pid = fields[columns.name], fields[columns.pid]
     if not pid.isdecimal() or not name:
         return "pid or process_name: is missing"
+    if _NO_NAME.fullmatch(name):  # in another pid namespace: such processes have nothing in common
+        return "process_name: not known where nvidia-smi ran: run it on the host, as root"
     program = name.replace("\\", "/").rstrip("/").rpartition("/")[2] or name
     return (program[:256], pid[:20], fields[columns.gpu][:64]), at, float(size[1]) * MIB

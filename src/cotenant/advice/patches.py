@@ -43,12 +43,19 @@ class Spelling:
 
 
 def patches(advice: Sequence[Advice], spellings: Mapping[tuple[str, str], Spelling] | None = None) -> str:
-    """Writes all documents; `spellings` by workload and container. BadInput if no workload has a kind."""
+    """Writes all documents; `spellings` by workload and container. BadInput if no workload has a kind, or no
+    container a name.
+    """
     spelled = spellings or {}
     by_workload: dict[str, list[Advice]] = {}
+    nameless: dict[str, None] = {}
     for each in advice:
         if each.advised is not None and each.advised != each.now:
-            by_workload.setdefault(each.group.owner.workload, []).append(each)
+            owner = each.group.owner
+            if each.group.is_instance or not owner.container:
+                nameless[owner.workload] = None
+            else:
+                by_workload.setdefault(owner.workload, []).append(each)
     parts: list[str] = []
     left_out: list[str] = []
     for workload, found in by_workload.items():
@@ -57,11 +64,19 @@ def patches(advice: Sequence[Advice], spellings: Mapping[tuple[str, str], Spelli
             parts.append(_document(names[0], names[1], names[2], _widest(found), spelled))
         else:
             left_out.append(workload)
-    if left_out and all(each.group.owner.workload.count("/") != 2 for each in advice):
+    changed = [*left_out, *nameless]
+    if changed and all(each.group.owner.workload.count("/") != 2 for each in advice):
         raise BadInput(
-            f"output: {left_out[0]!a} is not a workload that can be patched: yaml needs workloads as "
+            f"output: {changed[0]!a} is not a workload that can be patched: yaml needs workloads as "
             "NAMESPACE/KIND/NAME, such as team/deployment/web"
         )
+    if nameless and not parts:
+        raise BadInput(
+            f"output: the samples of {next(iter(nameless))!a} do not say what its container is called in the "
+            "template, and yaml needs that: name it in the column `container`, replicas in a column `pod`, "
+            "or say --containers name if it is named there"
+        )
+    parts += [f"# {_comment(each)}: its container's name is not known: left out\n" for each in nameless]
     parts += [f"# {_comment(each)}: has no template that can be changed: left out\n" for each in left_out]
     return "---\n".join(parts)
 

@@ -209,7 +209,7 @@ def _rules(
     if not 0 < lowered <= 1:
         raise BadInput(f"lower-by: {lower_by} is not above 0 and at most 100")
     return Rules(
-        min_history=parse_duration(min_history or MIN_HISTORY, "min-history"),
+        min_history=parse_duration(MIN_HISTORY if min_history is None else min_history, "min-history"),
         min_starts=min_starts,
         strategy=strategy,
         headroom=wanted,

@@ -80,6 +80,10 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "cotenant"
     sys_version = ""
 
+    def do_HEAD(self) -> None:
+        """The same without the body: some load balancers and checks ask so."""
+        self.do_GET()
+
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/healthz":
@@ -99,7 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing: a scrape comes every few seconds."""

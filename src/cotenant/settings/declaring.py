@@ -1,4 +1,4 @@
-"""Declares kinds of settings: numbers with bounds, durations, sizes, ports and addresses.
+"""Declares kinds of settings: numbers with bounds, durations, sizes, texts of one form, ports and addresses.
 
 A section is a frozen dataclass. The docstring below a field explains it: `loading` reads sections,
 `reference` prints them with these explanations.
@@ -32,6 +32,13 @@ class Size:
     """Marks a number of bytes that is written as a quantity: `256Mi`."""
 
     may_be_zero: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Says how a text is written, for the schema of the chart's values; the section itself checks it."""
+
+    pattern: str
 
 
 Port = Annotated[int, Range(1, 65535)]

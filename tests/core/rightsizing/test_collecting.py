@@ -132,6 +132,19 @@ def test_samples_of_another_age_are_left_out(wrong: float) -> None:
     assert abs(tracks["a"].peak_at - 1.7e9) < 1e6
 
 
+@pytest.mark.parametrize("years", [-10, 10])
+def test_few_samples_of_another_year_are_left_out_wherever_they_are(years: int) -> None:
+    """Of a clock that jumps back and forth, every piece of either year has samples."""
+    collector: Collector[str] = Collector()
+    for number in range(1000):
+        wrong = number % 7 == 0
+        at = 1.7e9 + number * 300 + (years * 365 * 86400.0 if wrong else 0.0)
+        collector.add("a", at, 9.0 if wrong else 1.0)
+    tracks, dropped = collector.tracks()
+    assert dropped == 143
+    assert tracks["a"].peak == 1.0
+
+
 def test_times_before_1970_and_from_zero_are_times_too() -> None:
     assert as_dicts(collected([("a", -450.0, 1.0), ("a", 0.0, 2.0), ("a", -1.0, 3.0)])) == {
         "a": {-2: 1.0, -1: 3.0, 0: 2.0}

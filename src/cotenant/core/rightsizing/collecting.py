@@ -183,11 +183,19 @@ class Collector(Generic[K]):
         return made, dropped
 
     def _fullest(self) -> tuple[int, int]:
-        """Finds the stretch of LONGEST with the most pieces; returns the numbers of pieces."""
-        counts = Counter(number for pieces in self.series.values() for number in pieces)
-        if not counts:
+        """Finds the stretch of LONGEST with the most buckets that have samples; returns the numbers of its
+        first piece and of the one after its last.
+        """
+        numbers = sorted({number for pieces in self.series.values() for number in pieces})
+        if not numbers:
             return 0, 0
-        numbers, length = sorted(counts), int(LONGEST / self.step / PIECE) + 1
+        length = int(LONGEST / self.step / PIECE) + 1
+        if numbers[-1] - numbers[0] < length:
+            return numbers[0], numbers[0] + length
+        counts: Counter[int] = Counter()
+        for pieces in self.series.values():
+            for number, piece in pieces.items():
+                counts[number] += sum(high >= 0 for high in piece)
         best, best_at, begin, held = 0, numbers[0], 0, 0
         for number in numbers:
             held += counts[number]

@@ -60,6 +60,8 @@ class Group:
     """Allocations that failed at what they ask for today: the peak does not show what they need."""
     former: float = 0.0
     """The highest of versions before this one, in bytes."""
+    is_instance: bool = False
+    """Whether the owner's container is a running one: its name in the template is not known."""
 
     @property
     def instances(self) -> tuple[str, ...]:
@@ -143,7 +145,10 @@ def by_column(
             groups.append(Group(Owner(workload, version), everyone, Pool(everyone)))
         else:
             pools = _near(named) if len(named) > MANY else dict.fromkeys(named, Pool(everyone))
-            groups += [Group(Owner(workload, version, name), own, pools[name]) for name, own in named.items()]
+            groups += [
+                Group(Owner(workload, version, name), own, pools[name], is_instance=True)
+                for name, own in named.items()
+            ]
     return groups, taken
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cotenant.core.errors import BadInput
 from cotenant.dialects.mps import parse_mebibytes
-from cotenant.settings.declaring import BytesOrZero, Range
+from cotenant.settings.declaring import BytesOrZero, Form, Range
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class MpsSettings:
     """
     active_thread_percentage: Annotated[int, Range(1, 100)] = 100
     """The most that one client may get of a GPU's compute, whatever it asks for."""
-    pinned_memory: str = ""
+    pinned_memory: Annotated[str, Form("^([1-9][0-9]{0,8}[MG])?$")] = ""
     """The most GPU memory of one client process, such as 1536M or 3G, whatever it asks for; empty: no limit.
     """
 
