@@ -36,7 +36,7 @@ class Seen:
 
     @property
     def full_view(self) -> View:
-        """The same with all pods of nodes with GPUs, those that wait for one, and what was learned of them."""
+        """The same with all pods of nodes with GPUs, those that wait for one, and what was learned."""
         return replace(snapshot(self.nodes, self.pods, all_pods=True), learned=self.learned)
 
 
