@@ -12,7 +12,7 @@ from cotenant.cli import table
 from cotenant.cli.cluster import Where, ask, require_libraries, scope_options
 from cotenant.cli.completing import pods
 from cotenant.cli.compose import output_option
-from cotenant.cli.recommend_sources import ShownProgress
+from cotenant.cli.progress import ShownProgress
 from cotenant.cli.termination import unwind_on_signal
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput, NoRoom

@@ -24,16 +24,12 @@ from cotenant.local.run import Interrupted, RunRequest, run
 LEAST_IDLE = 1.0
 
 
-class _Percent(click.ParamType):
-    """A whole number, with or without its sign."""
-
-    name = "percent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value).strip().removesuffix("%").rstrip()
-        if not text.removeprefix("-").isdecimal() or len(text) > 9:
-            self.fail(f"{str(value)[:40]!a} is not a whole number from 1 to 100, such as 30", param, ctx)
-        return int(text)
+def _percent(said: str) -> int:
+    """Reads a whole number, with or without its sign."""
+    text = said.strip().removesuffix("%").rstrip()
+    if not text.removeprefix("-").isdecimal() or len(text) > 9:
+        raise click.BadParameter(f"{said[:40]!a} is not a whole number from 1 to 100, such as 30")
+    return int(text)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -46,7 +42,7 @@ class _Percent(click.ParamType):
 @click.option("--whole", type=int, metavar="N", help="N GPUs for this command alone, with all their memory.")
 @click.option(
     "--gpu-compute",
-    type=_Percent(),
+    type=_percent,
     metavar="30",
     help="Percent of the GPU's compute; enforced where MPS runs.",
 )
