@@ -72,7 +72,7 @@ def test_all_pods_are_listed_with_what_they_ask_for_if_that_is_asked():
     view = snapshot([there], pods, all_pods=True)
     assert not any(each.pods for each in snapshot([there], pods).nodes)
     told = document(view.nodes, "GiB", view.pending)
-    assert " ".join(told) == "unit memory granted nodes pending"
+    assert " ".join(told) == "unit memory granted nodes pending learned"
     (shown,) = told["nodes"]
     assert shown["allocatable"] == {"cpu": 3500, "memory": 8 * GI, "pods": 110}
     assert shown["unschedulable"]
