@@ -76,11 +76,13 @@ class SeveralCards:
     kinds: tuple[tuple[int, int, int, float], ...]
     """The number of cards, the pod's CPU and memory, and the share of all demands."""
 
-    def fits(self, room: Room) -> bool:
-        """Whether one of the cards could be this one. Compute does not count."""
-        part = self.part
-        enough = room.unused if part.memory is None else part.per_card(room.gpu.memory) <= room.free
-        return enough and part.accepts(room.gpu)
+    def need(self, gpu: GPU) -> int | None:
+        """Returns what one part takes of such a card; None if it may not go there."""
+        return self.part.per_card(gpu.memory) if self.part.accepts(gpu) else None
+
+    def fits(self, room: Room, need: int | None) -> bool:
+        """Whether one of the cards could be this one, where a part needs so much. Compute does not count."""
+        return need is not None and (room.unused if self.part.memory is None else need <= room.free)
 
     def kept(self, cards: int, free: int, spare: Spare) -> int:
         """Returns what the node keeps for them, where this many cards fit, with so much free in all."""
@@ -179,6 +181,10 @@ class Loss:
     usual: Mapping[str, int] = field(default_factory=dict)
     """By model, the bytes that are usually held by pods that ask for it by name."""
     _cards: dict[int, CardLoss] = field(default_factory=dict, compare=False, repr=False)
+    _needs: dict[tuple[str, int], tuple[int | None, ...]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """By model and size of a card: what one part of each of `several` needs."""
 
     def card(self, size: int) -> CardLoss:
         known = self._cards.get(size)
@@ -227,13 +233,21 @@ class Loss:
         cards = [self.card(room.gpu.memory).of(room) for room in rooms]
         free = sum(room.free for room in rooms)
         lost, counts, sums = sum(cards), list[int](), list[int]()
-        for each in self.several:
-            fit = [room.free for room in rooms if each.fits(room)]
+        needs = [self._needs_of(room.gpu) for room in rooms] if self.several else []
+        for at, each in enumerate(self.several):
+            fit = [room.free for room, need in zip(rooms, needs, strict=True) if each.fits(room, need[at])]
             counts.append(len(fit))
             sums.append(sum(fit))
             lost -= each.kept(len(fit), sums[-1], spare)
         lost += self.beside.lost(free, spare)
         return NodeLoss(cards, counts, sums, free, lost)
+
+    def _needs_of(self, gpu: GPU) -> tuple[int | None, ...]:
+        key = gpu.model, gpu.memory
+        known = self._needs.get(key)
+        if known is None:
+            known = self._needs[key] = tuple(each.need(gpu) for each in self.several)
+        return known
 
 
 def steps(shares: Iterable[tuple[int, float]]) -> Steps:

@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube.operating import clusters
 from simulate.placement.dumps import GI, node, part, pod, write
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.errors import BadInput
 from cotenant.core.grant import Share
 from cotenant.core.loss import Spare
+from cotenant.dialects import names
+from cotenant.kube.operating.status.snapshot import document, snapshot
 from cotenant.simulate.placement.cluster import SimulatedCluster
 from cotenant.simulate.placement.dump import read_dump
 
@@ -59,6 +62,25 @@ def test_what_is_read_can_be_kept_where_it_is(dump: str) -> None:
     assert cluster.place("next", recording.pods[-1].pod) is None, "b is cordoned, c is sick, a has one card"
     cluster.end("uid-train")
     assert cluster.place("next", recording.pods[-1].pod) == "a"
+
+
+def test_nodes_and_pods_of_an_api_server_arrive_through_the_dump(tmp_path: Path) -> None:
+    there = clusters.node("n", [16 * GI] * 2)
+    there.status.allocatable.update(cpu="8", memory="32Gi", pods="20")
+    pods = [
+        clusters.pod("split", 8 * GI, on="n", cards=(0, 1), annotations={names.gpu_count("main"): "2"}),
+        clusters.pod("waits", whole=True),
+    ]
+    view = snapshot([there], pods, all_pods=True)
+    (tmp_path / "d.json").write_text(json.dumps(document(view.nodes, "GiB", view.pending)))
+    recording = read_dump(str(tmp_path / "d.json"))
+    assert recording.nodes[0].has == Spare(8000, 32 * GI, 20)
+    split, waits = recording.pods
+    assert split.pod.demands == (Demand(Memory(bytes=8 * GI), 2),)
+    assert [(share.uuid, share.memory) for share in split.shares] == [
+        (clusters.card_of("n", at), 4 * GI) for at in (0, 1)
+    ]
+    assert (split.workload, waits.node, waits.pod.demands) == ("team/pod/split", "", (Demand(whole=1),))
 
 
 def test_a_pod_of_a_daemon_set_that_holds_gpu_memory_stays(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from cotenant.kube.scheduling.matrix import Bools, Matrix, Window
 
 TYPICAL = 0.95
 """The kinds of pods that ask for most GPU memory count, until they ask for this share of all."""
-MOST_KINDS = 256
+MOST_KINDS = 128
 
 
 class Cause(StrEnum):

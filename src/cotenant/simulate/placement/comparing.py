@@ -17,7 +17,7 @@ from cotenant.simulate.placement.refused import Lack, lack
 from cotenant.simulate.placement.running import Placed, run
 from cotenant.simulate.placement.workload import Arrival, Recording, SimulatedNode, SimulatedPod
 
-SLICES = 96
+SLICES = 60
 """Moments at which the cluster is looked at."""
 
 Progress = Callable[[float, str], None]
