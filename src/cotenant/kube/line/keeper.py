@@ -29,6 +29,7 @@ from cotenant.kube.line.membership import is_in_line, is_kept_by_others, rows_th
 from cotenant.kube.line.place import Place
 from cotenant.kube.line.settings import LineSettings
 from cotenant.kube.logs import get_logger
+from cotenant.kube.nodes.opening_mark import mark_of, opened_for
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.eligibility import takes_pods
 from cotenant.kube.pods.unschedulable import created_at, may_be_bound, unschedulable_message
@@ -80,6 +81,8 @@ class LineKeeper:
     """Until when, and which nodes take pods."""
     _nodes_changed: bool = field(default=False, init=False)
     """A node has begun or ceased to take pods since the guesses were renewed."""
+    _marked: dict[str, Node] = field(default_factory=dict, init=False, repr=False)
+    """The nodes, by name, where room is being opened by `cotenant plan defrag`."""
 
     def __post_init__(self) -> None:
         self._gained = RecentRoom(self.cluster, LINGER)
@@ -203,6 +206,12 @@ class LineKeeper:
         before, node = change.before, change.object
         if change.kind == "deleted" or before is None or takes_pods(before) != takes_pods(node):
             self._nodes_changed = True
+        if change.kind == "deleted" or mark_of(node) is None:
+            marked = self._marked.pop(node.metadata.name, None) is not None
+        else:
+            self._marked[node.metadata.name], marked = node, True
+        if marked:
+            self._served = float("-inf")  # whoever gets or loses a hold by it does so at once
         self.moved()
 
     def refill(self) -> None:
@@ -211,6 +220,7 @@ class LineKeeper:
         self.pressing.clear()
         self._hold({})
         self._open = float("-inf"), None
+        self._marked = {node.metadata.name: node for node in self.nodes if mark_of(node) is not None}
         for pod in self.pods:
             if is_in_line(pod, self.dialects):
                 self._put(pod)
@@ -247,7 +257,12 @@ class LineKeeper:
             self._forget_unseen(now)
         if sweep or self._nodes_changed:
             self._renew_guesses(now)
-        line = [place.waiting for place in self._places.values() if self._waits(place)]
+        opened = opened_for(self._marked.values(), self.wall())
+        line = [
+            replace(place.waiting, since=now) if uid in opened else place.waiting
+            for uid, place in self._places.items()
+            if self._waits(place)
+        ]
         rows = None if sweep else gained
         served = serve(self.cluster, line, now, self.settings.patience, rows, self.pressing)
         self._hold(served.holds)

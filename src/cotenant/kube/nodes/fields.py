@@ -39,5 +39,5 @@ class NodeFields:
         )
 
 
-GPU_FIELDS = NodeFields(frozenset((names.GPUS, names.DRAINED)))
+GPU_FIELDS = NodeFields(frozenset((names.GPUS, names.DRAINED, names.DEFRAG)))
 """What a node's GPUs are read from."""

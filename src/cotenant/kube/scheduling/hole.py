@@ -33,8 +33,6 @@ class Wanted:
     takes: Mapping[str, int] = field(default_factory=dict)
     """What it takes of its node, by resource."""
     eligible: Eligible = None
-    behind: Collection[str] = ()
-    """The pods in line whose holds give way to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +76,7 @@ class Holes:
 
     def _single(self, node: str) -> Iterator[tuple[Hole, int]]:
         """Yields the sets of GPUs of a node that would do for the only demand."""
-        closed = closed_to(self._trial.cluster, node, self.wanted.uid, self.wanted.behind)
+        closed = closed_to(self._trial.cluster, node, self.wanted.uid)
         good = sorted(self.least_on(node, self._demands[0], closed))
         counts, sets = (
             {uuid: least for least, uuid in good},
@@ -102,9 +100,9 @@ class Holes:
         self.complete = False
         cluster, wanted = self._trial.cluster, self.wanted
         here = [Candidate(uid, 0, 0.0) for uid in cluster.pods_on(node) if uid in self._movable]
-        gone = victims(cluster, node, wanted.uid, wanted.demands, here, wanted.behind)
+        gone = victims(cluster, node, wanted.uid, wanted.demands, here)
         if gone is not None:
-            cards = opened_cards(cluster, node, wanted.uid, wanted.demands, gone, wanted.behind)
+            cards = opened_cards(cluster, node, wanted.uid, wanted.demands, gone)
             if cards:
                 yield Hole(node, frozenset(cards)), min(1, len(gone))
 

@@ -117,7 +117,12 @@ class Trial:
         return known
 
     def close(self, node: str, cards: Collection[str]) -> None:
-        """Takes these GPUs of a node out of service, and puts all others of it back."""
+        """Takes these GPUs of a node out of service, and puts all others of it back. Those that are held for
+        a pod in line stay in service: nothing else is placed there, and they would be held elsewhere.
+        """
+        if cards:
+            holds = self.cluster.holds().values()
+            cards = {*cards}.difference(*(held for where, held in holds if where == node))
         if not cards and node not in self._reported:
             return
         reported = self._reported.setdefault(node, self.cluster.gpus(node))

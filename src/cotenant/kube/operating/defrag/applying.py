@@ -105,7 +105,7 @@ class Applying:
         wish, hole = plan.wish, plan.hole
         if wish is None or hole is None:
             raise ValueError("a plan without a hole cannot be carried out")
-        self._steps, closing = len(plan.steps), self._closing()
+        self._steps, closing = len(plan.steps), self._closing(wish.uid)
         try:
             for number in range(len(plan.steps)):
                 await self._step(plan, wish, hole, number, closing)
@@ -121,16 +121,19 @@ class Applying:
         for node in await self._closing().clean_up((await self.client.list(NODES)).items):
             self.tell(f"GPUs of {node}, left drained by a command that was killed, are in service again")
 
-    def _closing(self) -> Closing:
-        return Closing(self.client, 2 * self.timeout + 60.0, self.wall)
+    def _closing(self, pod: str = "") -> Closing:
+        return Closing(self.client, 2 * self.timeout + 60.0, self.wall, pod)
 
     async def _step(self, plan: Plan, wish: Wish, hole: Hole, number: int, closing: Closing) -> None:
         step = plan.steps[number]
+        held = (await self.read()).view.served.holds
+        elsewhere = [
+            cards for uid, (node, cards) in held.items() if node == step.source.node and uid != wish.uid
+        ]
         hidden = {hole.node: hole.cards}
-        if step.source.node != hole.node:
-            hidden[step.source.node] = _uuids(step.source)
-        else:
-            hidden[hole.node] |= _uuids(step.source)
+        hidden[step.source.node] = _uuids(step.source).difference(*elsewhere) | hidden.get(
+            step.source.node, frozenset()
+        )
         if await closing.set(hidden):
             await asyncio.sleep(self.settle)
         state = await self._checked(plan, wish, hole, number, closing)
@@ -190,7 +193,7 @@ class Applying:
             raise self._stopped(f"{wish.pod}, for which the room is, {where}")
         wanted = wish.wanted
         eligible = state.eligible_of(wish.uid) if wish.uid else state.open_nodes()
-        return Wanted(wanted.demands, wanted.uid, wanted.requests, wanted.takes, eligible, wanted.behind)
+        return Wanted(wanted.demands, wanted.uid, wanted.requests, wanted.takes, eligible)
 
     async def _evict(self, step: Step) -> None:
         try:

@@ -10,10 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
-
-import msgspec
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
@@ -24,6 +21,7 @@ from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NODES
 from cotenant.kube.api.timestamps import timestamp
 from cotenant.kube.nodes.gpus import drained_of, write_drained
+from cotenant.kube.nodes.opening_mark import mark_of, write_mark
 from cotenant.kube.scheduling.moving import Cards
 
 _ATTEMPTS = 8
@@ -31,32 +29,10 @@ _PAUSE = 0.5
 """Seconds between two attempts to put GPUs back."""
 
 
-class Mark(msgspec.Struct, frozen=True):
-    """What the annotation says."""
-
-    cards: tuple[str, ...] = ()
-    until: datetime | None = None
-
-    def is_over(self, now: float) -> bool:
-        return self.until is None or self.until.timestamp() <= now
-
-
 class AnotherWorks(CotenantError):
     """Another command moves pods in this cluster."""
 
     exit_code = 75
-
-
-def mark_of(node: Node) -> Mark | None:
-    """Reads the annotation; one that is not valid is over."""
-    text = node.metadata.annotations.get(names.DEFRAG)
-    if text is None:
-        return None
-    try:
-        mark = msgspec.json.decode(text, type=Mark)
-    except msgspec.MsgspecError:
-        return Mark()
-    return Mark(mark.cards) if mark.until is not None and mark.until.tzinfo is None else mark
 
 
 @dataclass
@@ -67,6 +43,8 @@ class Closing:
     lasts: float
     """Seconds after which another command may put them back, counted from the last change."""
     wall: Callable[[], float]
+    pod: str = ""
+    """UID of the pod that the room is for."""
     closed: dict[str, Cards] = field(default_factory=dict)
     """By node."""
 
@@ -123,8 +101,7 @@ class Closing:
             drained = (drained_of(node) - before) | after
             mark: str | None = None
             if after:
-                until = datetime.fromtimestamp(self.wall() + self.lasts, UTC)
-                mark = msgspec.json.encode(Mark(tuple(sorted(after)), until)).decode()
+                mark = write_mark(after, self.wall() + self.lasts, self.pod)
             changes: dict[str, Any] = {names.DRAINED: write_drained(sorted(drained)), names.DEFRAG: mark}
             try:
                 patch = {"metadata": {"annotations": changes}}

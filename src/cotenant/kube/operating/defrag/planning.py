@@ -8,7 +8,7 @@ from typing import Any
 
 from cotenant.core.gpu import GPU
 from cotenant.core.units import format_bytes
-from cotenant.kube.operating.defrag.closing import mark_of
+from cotenant.kube.nodes.opening_mark import mark_of
 from cotenant.kube.operating.defrag.state import State
 from cotenant.kube.operating.defrag.wish import Wish, describe
 from cotenant.kube.pods.workload import workload_of

@@ -88,9 +88,12 @@ class State:
 
     def trial(self, without: str = "") -> Trial:
         """Returns the ledger to try moves on, for one trial at a time. `without`: the pod in line
-        (UID) that the room is for.
+        (UID) that the room is for: nothing is held for it meanwhile.
         """
         cluster = self.view.cluster
+        for uid, (node, cards) in self.view.served.holds.items():
+            cluster.hold(uid, node, cards)
+        cluster.unhold(without)
         with_gpus = set(cluster.nodes)
         has = {
             node.metadata.name: allocatable(node)

@@ -13,7 +13,6 @@ from cotenant.kube.operating.explain.line_view import demands_of
 from cotenant.kube.pods.requests import beside_gpus, pod_requests
 from cotenant.kube.pods.unschedulable import may_be_bound
 from cotenant.kube.scheduling.hole import Wanted
-from cotenant.kube.scheduling.waiting import behind
 
 MOST_WAITING = 8
 """Pods in line for which a plan is searched, one after another, until there is one."""
@@ -64,15 +63,12 @@ def wishes_of_line(state: State, namespace: str | None = None) -> list[Wish]:
 
 def _of_pod(state: State, pod: Pod) -> Wish:
     meta, demands = pod.metadata, demands_of(pod, state.settings.dialects)
-    in_line = next((each for each in state.view.line if each.uid == meta.uid), None)
-    created = in_line.created if in_line is not None else state.now
     wanted = Wanted(
         demands,
         meta.uid,
         beside_gpus(pod),
         pod_requests(pod),
         state.eligible_of(meta.uid),
-        behind(state.view.line, pod.spec.priority, created, meta.uid),
     )
     return Wish(wanted, describe(demands), f"{meta.namespace}/{meta.name}", meta.uid)
 

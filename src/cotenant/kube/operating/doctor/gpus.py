@@ -13,7 +13,8 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NODES
 from cotenant.kube.nodes.gpus import drained_of, read_gpus, write_drained
-from cotenant.kube.operating.defrag.closing import Closing, mark_of
+from cotenant.kube.nodes.opening_mark import mark_of
+from cotenant.kube.operating.defrag.closing import Closing
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import FIX, few
 from cotenant.kube.operating.doctor.subject import ClusterSubject

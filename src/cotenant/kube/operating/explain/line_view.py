@@ -17,6 +17,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.line.membership import is_in_line, waited, waiting
 from cotenant.kube.nodes.gpus import GpusUnreadable, gpus_of_node
+from cotenant.kube.nodes.opening_mark import opened_for
 from cotenant.kube.pods.demand import demand_of, has_ended, readable_grant
 from cotenant.kube.pods.eligibility import ANYWHERE, Placement, obstacle
 from cotenant.kube.pods.requests import beside_gpus, spare_of_node
@@ -87,7 +88,7 @@ def view_line(
     cluster = ledger_of_cluster(nodes, pods)
     own = asked.metadata.uid if asked is not None else None
     eligible = EligibleByPlacement(cluster, nodes)
-    there, line = dict[str, Pod](), list[WaitingPod]()
+    there, line, opened = dict[str, Pod](), list[WaitingPod](), opened_for(nodes, now)
     for pod in pods:
         uid = pod.metadata.uid
         untried = uid == own and may_be_bound(pod) and not was_tried(pod)
@@ -96,7 +97,7 @@ def view_line(
         demands = demands_of(pod, settings.dialects)
         if demands:
             there[uid] = pod
-            since = now - waited(pod, now)
+            since = now if uid in opened else now - waited(pod, now)
             line.append(waiting(pod, demands, since, eligible.of(placements.get(uid, ANYWHERE)), now))
     served = serve(cluster, line, now, settings.line.patience)
     for uid, (node, cards) in served.holds.items():
