@@ -59,7 +59,7 @@ BENCHES = {
     ),
     "bench.placement_cluster": Bench(
         "The same through a real kube-scheduler",
-        "Allocated GPU of 100 hollow nodes that are sampled from the trace `openb`, with pods of the trace at "
+        "Allocated GPU of 100 hollow nodes that are sampled from the trace `openb`, with its pods at "
         "1.3 times the load that fits, placed one after another by the real kube-scheduler and a server; "
         "beside it what the simulator says for the same samples. The two may differ by half a point.",
     ),
