@@ -71,10 +71,12 @@ def pod(name: str, size: int, scheduler: str = "cotenant") -> dict[str, Any]:
 
 
 class Bench:
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, *, pods_without_gpu: bool = False) -> None:
+        """`pods_without_gpu`: the extender ranks nodes for these, too."""
         self.plane = plane
         self.access = read([plane.kubeconfig()]).access({})
-        self.settings = read_settings(Settings, {"namespace": SYSTEM}, {})
+        extender = {"pods_without_gpu": pods_without_gpu}
+        self.settings = read_settings(Settings, {"namespace": SYSTEM, "extender": extender}, {})
         self.random = random.Random(1)
 
     def prepare(self) -> None:
@@ -112,6 +114,7 @@ class Bench:
         file.write_text(
             f'namespace = "{SYSTEM}"\nkubeconfig = "{self.plane.kubeconfig()}"\n'
             '[server]\naddress = "127.0.0.1"\n'
+            f"[extender]\npods_without_gpu = {str(self.settings.extender.pods_without_gpu).lower()}\n"
         )
         connection = http.client.HTTPConnection("127.0.0.1", OURS, timeout=5)
         code = "from cotenant.cli.main import main; main()"

@@ -57,6 +57,12 @@ BENCHES = {
         "cluster's own ledger and policy, BestFit and FGD are replicas. The last column is what that paper "
         "reports: a comparison, not a check.",
     ),
+    "bench.placement_cluster": Bench(
+        "The same through a real kube-scheduler",
+        "Allocated GPU of 100 hollow nodes that are sampled from the trace `openb`, with its pods at "
+        "1.3 times the load that fits, placed one after another by the real kube-scheduler and a server; "
+        "beside it what the simulator says for the same samples. The two may differ by half a point.",
+    ),
     "bench.simulated_placement": Bench(
         "Simulating placement on a dump of 1,000 nodes",
         "The whole of `cotenant simulate placement` with a plot: wall time, CPU time and the most memory of "

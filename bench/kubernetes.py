@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cotenant.kube.extender.serving import WITHOUT_GPU
 from cotenant.kube.settings import Settings
 
 if TYPE_CHECKING:  # in tests/, which is on the path of benches that start a testbed
@@ -24,7 +25,9 @@ def running(component: Component) -> Iterator[Component]:
 
 
 def schedule_by(plane: ControlPlane, settings: Settings, port: int) -> None:
-    """Starts kube-scheduler anew, with the extender at this port of the machine."""
+    """Starts kube-scheduler anew, with the extender at this port of the machine. It ranks nodes for pods
+    without GPU where the settings say so, as with the chart.
+    """
     resources = sorted(settings.dialects.resources)
     extender = {
         "urlPrefix": f"http://127.0.0.1:{port}",
@@ -36,6 +39,10 @@ def schedule_by(plane: ControlPlane, settings: Settings, port: int) -> None:
         "nodeCacheCapable": True,
         "managedResources": [{"name": name, "ignoredByScheduler": False} for name in resources],
     }
+    extenders = [extender]
+    if settings.extender.pods_without_gpu:
+        both = {key: extender[key] for key in ("urlPrefix", "weight", "httpTimeout", "nodeCacheCapable")}
+        extenders.append({**both, "prioritizeVerb": WITHOUT_GPU, "ignorable": True})
     plane.schedule_with(
-        profiles=[{"schedulerName": "cotenant"}], percentageOfNodesToScore=100, extenders=[extender]
+        profiles=[{"schedulerName": "cotenant"}], percentageOfNodesToScore=100, extenders=extenders
     )

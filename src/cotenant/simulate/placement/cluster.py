@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.grant import Share
 from cotenant.core.loss import Requests
@@ -38,9 +39,10 @@ class SimulatedCluster:
         self._scheduler = scheduler
 
     def place(self, uid: str, pod: SimulatedPod) -> str | None:
-        """Places a pod and charges it; returns its node, None if it fits nowhere."""
+        """Places a pod and charges it; returns its node, None if it fits nowhere. As in a cluster, it counts
+        as seen when it is placed.
+        """
         requests, ledger = _requests(pod), self.ledger
-        ledger.learned.see(pod.demands, pod.cpu, pod.memory)
         row = self._choose(uid, pod, requests)
         if row is None:
             return None
@@ -52,6 +54,7 @@ class SimulatedCluster:
                 raise AssertionError(f"{uid} was promised room on {node}, and has none")
             ledger.charge(node, grant)
         ledger.request(uid, node, requests)
+        ledger.learned.see(pod.demands, pod.cpu, pod.memory)
         return node
 
     def keep(self, uid: str, node: str, pod: SimulatedPod, shares: Sequence[Share]) -> None:
@@ -84,8 +87,9 @@ def _requests(pod: SimulatedPod) -> Requests:
 
 
 class DefaultScheduler:
-    """Chooses nodes as kube-scheduler does by default: the least allocated (`NodeResourcesFit`) and most
-    balanced (`NodeResourcesBalancedAllocation`), by CPU and memory, and one of equals at random.
+    """Chooses nodes as kube-scheduler 1.37 does by default: the least allocated (`NodeResourcesFit`), and
+    those that become more balanced (`NodeResourcesBalancedAllocation`), by CPU and memory; one of equals at
+    random.
     """
 
     def __init__(self, nodes: Sequence[SimulatedNode], seed: int) -> None:
@@ -98,6 +102,15 @@ class DefaultScheduler:
         cpus = (cpu[rows] - pod.cpu) / self._cpu[rows]
         memories = (memory[rows] - pod.memory) / self._memory[rows]
         least = (np.floor(100 * cpus) + np.floor(100 * memories)) // 2
-        score = least + np.floor(100 * (1 - np.abs(cpus - memories) / 2))
+        before = _balance(cpu[rows] / self._cpu[rows], memory[rows] / self._memory[rows])
+        score = least + (50 + _balance(cpus, memories) - before) // 2
         equal = np.flatnonzero(score == score.max())
         return int(rows[equal[self._chance.randrange(len(equal))]])
+
+
+def _balance(cpus: NDArray[np.float64], memories: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns 100 where the same part of CPU and memory is left, 50 where all of one and nothing of the other
+    is.
+    """
+    balance: NDArray[np.float64] = np.floor(100 * (1 - np.abs(cpus - memories) / 2))
+    return balance
