@@ -46,6 +46,8 @@ def cotenant(tmp_path):
         (["--gpu-memory", "1Gi", "--gpu-model", "A,,B", "--", "true"], "empty name"),
         (["--gpu-memory", "1Gi", "--gpu", "GPU-nowhere", "--", "true"], "GPU-nowhere asked, no such GPU"),
         (["--gpu-memory", "1Gi", "--gpu-compute", "0", "--", "true"], "1 to 100"),
+        (["--gpu-memory", "1Gi", "--gpu-compute", "half", "--", "true"], "from 1 to 100, such as 30"),
+        (["--gpu-memory", "1Gi", "--gpu-compute", "1.5", "--", "true"], "from 1 to 100, such as 30"),
         (["--gpu-memory", "1Gi", "--placement", "best", "--", "true"], "'frag', 'binpack', 'spread'"),
         (["--gpu-memory", "1Gi", "--enforce", "no", "--", "true"], "'observe', 'warn', 'enforce'"),
         (["--gpu-memory", "1Gi", "--name", "a b", "--", "true"], "is not valid"),

@@ -352,9 +352,10 @@ def test_stop_ends_what_waits(simulate):
     assert len(machine.rows()) == 1
 
 
-def test_compute_that_nobody_enforces_is_said_so(machine):
-    process = machine.run("1Gi", "sh", "-c", "echo ready; read x", options=["--gpu-compute", "30"])
-    assert process.stderr.readline().startswith("cotenant: compute: not enforced")
+@pytest.mark.parametrize("share", ["30", "30%"])
+def test_compute_that_nobody_enforces_is_said_so(machine, share):
+    process = machine.run("1Gi", "sh", "-c", "echo ready; read x", options=["--gpu-compute", share])
+    assert process.stderr.readline().startswith("cotenant: compute: not enforced (30% is counted")
     assert said(process) == "ready"
     assert "compute: not enforced" in machine("ps").stdout
     assert machine("run", "--gpu-memory", "1Gi", "--gpu-compute", "101", "--", "true").returncode == 2

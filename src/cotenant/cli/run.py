@@ -24,6 +24,14 @@ from cotenant.local.run import Interrupted, RunRequest, run
 LEAST_IDLE = 1.0
 
 
+def _percent(value: str) -> int:
+    """Reads a whole number, with or without its sign."""
+    text = value.strip().removesuffix("%").rstrip()
+    if not text.removeprefix("-").isdecimal() or len(text) > 9:
+        raise click.BadParameter(f"{value[:40]!a} is not a whole number from 1 to 100, such as 30")
+    return int(text)
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--gpu-memory", metavar="4Gi", help="GPU memory for the command and all it starts; 50% is of one GPU."
@@ -33,7 +41,10 @@ LEAST_IDLE = 1.0
 )
 @click.option("--whole", type=int, metavar="N", help="N GPUs for this command alone, with all their memory.")
 @click.option(
-    "--gpu-compute", type=int, metavar="30", help="Percent of the GPU's compute; enforced where MPS runs."
+    "--gpu-compute",
+    type=_percent,
+    metavar="30",
+    help="Percent of the GPU's compute; enforced where MPS runs.",
 )
 @click.option(
     "--mps", is_flag=True, help="With --gpu-compute: start NVIDIA's MPS control daemon where none runs."
