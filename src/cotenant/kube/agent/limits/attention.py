@@ -2,8 +2,8 @@
 granted.
 
 A survey lists every process of every GPU. How much memory of a GPU is in use is cheap to ask, so that is
-asked every two seconds. Memory that appears there, and that neither slots count nor the last survey knew, belongs
-to a program that the shim does not see.
+asked every two seconds. Memory that appears there, and that neither slots count nor the last survey knew,
+belongs to a program that the shim does not see.
 """
 
 from __future__ import annotations
