@@ -12,7 +12,7 @@ from kube.fakeapi import FakeApi, refused
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects import names
-from cotenant.kube.api.errors import Forbidden, TooManyRequests, Unreachable
+from cotenant.kube.api.errors import Forbidden, KubeError, ServerFailed, TooManyRequests, Unreachable
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import NAMESPACES, PODS
 from cotenant.kube.api.store import Change, Store
@@ -174,6 +174,25 @@ def test_an_eviction_that_fails_is_tried_again_later():
     world.pod()
     assert world.wait(39) == ["web"]
     assert world.wait(1) == ["web", "web"]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Forbidden("may not create pods/eviction", code=403), True),
+        (ServerFailed("more than one PodDisruptionBudget", code=500), True),
+        (Unreachable("away"), False),
+    ],
+)
+def test_why_the_api_server_refuses_an_eviction_is_said_once(error: KubeError, told: bool):
+    """A namespace's label may ask for what the server has no right to do."""
+    world = World()
+    world.api.fates["evict"] = [refused(error)] * 3
+    world.pod()
+    assert world.wait(50) == ["web"] * 3
+    assert [reason for reason, _ in world.events] == ["GPUOverLimitNotEvicted"] * told
+    assert all(str(error) in said for _, said in world.events)
+    assert world.outcomes == ["refused"] * told
 
 
 def test_a_pod_that_is_gone_or_going_is_left_alone():

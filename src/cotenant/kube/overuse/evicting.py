@@ -17,7 +17,7 @@ from cotenant.core.errors import CotenantError
 from cotenant.core.eviction import Eviction
 from cotenant.core.units import format_duration
 from cotenant.kube.api.client import Client
-from cotenant.kube.api.errors import Conflict, KubeError, NotFound, TooManyRequests
+from cotenant.kube.api.errors import Conflict, KubeError, NotFound, TooManyRequests, Unreachable
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import NAMESPACES
@@ -134,13 +134,17 @@ class OveruseEvicting:
             await self.client.evict(meta.name, meta.namespace, guard=Guard(meta.uid), within=WITHIN)
         except (NotFound, Conflict):
             return  # it is gone; the name may be another pod's by now
-        except TooManyRequests as error:
-            over.next_try = self.clock() + max(AGAIN, error.retry_after or 0.0)
-            why = f"over its limit ({found.details}), and not evicted now: {error}. It is tried again"
-            self._tell(pod, over, REFUSED, "refused", why)
-            return
         except CotenantError as error:
-            log.warning("eviction failed", namespace=meta.namespace, pod=meta.name, uid=meta.uid, error=error)
+            if isinstance(error, TooManyRequests):
+                over.next_try = self.clock() + max(AGAIN, error.retry_after or 0.0)
+            else:
+                log.warning(
+                    "eviction failed", namespace=meta.namespace, pod=meta.name, uid=meta.uid, error=error
+                )
+            if isinstance(error, KubeError) and not isinstance(error, Unreachable):
+                # A budget, several budgets for one pod, or a right that is missing: people must know.
+                why = f"over its limit ({found.details}), and not evicted now: {error}. It is tried again"
+                self._tell(pod, over, REFUSED, "refused", why)
             return
         log.info("pod evicted: over its limit", namespace=meta.namespace, pod=meta.name, uid=meta.uid)
         self.counted("evicted")
