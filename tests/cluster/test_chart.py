@@ -184,6 +184,7 @@ class TestValues:
             ({"prometheus__labels": {"release": 1}}, "prometheus/labels/release"),
             ({"prometheus__rules": {"enable": True}}, "prometheus/rules"),
             ({"prometheus__rules": {"runbooks": ""}}, "prometheus/rules/runbooks"),
+            ({"prometheus__rules": {"runbooks": "our wiki: alerts"}}, "prometheus/rules/runbooks"),
             ({"prometheus__dashboards": {"namespace": "No Name"}}, "prometheus/dashboards/namespace"),
             (
                 {"prometheus__dashboards": {"labels": {"grafana_dashboard": 1}}},
