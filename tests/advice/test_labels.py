@@ -14,6 +14,7 @@ from cotenant.advice import container_series, dcgm
 from cotenant.advice.dcgm import NotAttributed
 from cotenant.advice.prometheus_reading import Asked
 from cotenant.core.errors import BadInput
+from cotenant.hardware import slots
 from cotenant.observe.prometheus import Answer
 
 pytestmark = pytest.mark.asyncio
@@ -151,15 +152,16 @@ async def test_gpus_without_a_uuid_are_told_apart_by_their_host() -> None:
     assert [each.shared_with for each in groups] == ["", ""]
 
 
+@pytest.mark.parametrize("claimed", [9e30, float(slots.MOST_BYTES)])
 @pytest.mark.parametrize("exported", [False, True])
-async def test_own_series_without_honoured_labels(exported: bool) -> None:
+async def test_own_series_without_honoured_labels(exported: bool, claimed: float) -> None:
     series = Series()
     prefix = "exported_" if exported else ""
     own = {f"{prefix}namespace": "team", f"{prefix}pod": "web-0", f"{prefix}container": "main"}
     if exported:
         own |= {"namespace": "cotenant-system", "pod": "cotenant-agent-x7k2p"}
     series.add(container_series.USED, 7 * MIB, uuid="GPU-1", **own)
-    series.add(container_series.USED, 9e30, uuid="GPU-2", **own)
+    series.add(container_series.USED, claimed, uuid="GPU-2", **own)
     series.add(container_series.LIMIT, 9 * MIB, uuid="GPU-1", **own)
     series.add(container_series.DENIED, 4, **own)
     team = Asked(ASKED.first, ASKED.end, "team")
@@ -168,7 +170,7 @@ async def test_own_series_without_honoured_labels(exported: bool) -> None:
     assert group.owner.workload == "team/statefulset/web"
     assert group.now == 9 * MIB
     assert group.denied == 4
-    assert max(each.peak for each in group.tracks) == 7 * MIB, "no GPU has 9e30 bytes"
+    assert max(each.peak for each in group.tracks) == 7 * MIB, "no GPU has as much"
     assert "there is no cotenant_container_memory_peak_bytes" in found.notes[0]
 
 

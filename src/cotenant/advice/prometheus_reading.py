@@ -17,7 +17,9 @@ from cotenant.observe.prometheus import Labels, Line, Transport, instant, ranged
 
 MOST_SERIES = 50_000
 MOST_BYTES = float(1 << 50)
-"""More than any GPU has: a larger figure is a mistake of whoever reported it."""
+"""More than any GPU has: such a figure is a mistake of whoever reported it. Agents report no more
+than this of what a container claims itself.
+"""
 _LABEL_VALUE = re.compile(r"[-a-z0-9]{1,63}")
 
 
@@ -114,8 +116,8 @@ async def collect(
         # A point is the highest of the bucket that ends there.
         times = [at - STEP / 2 for at in line.times]
         values = line.values if unit == 1 else [value * unit for value in line.values]
-        if values and not 0 <= min(values) <= max(values) <= MOST_BYTES:
-            kept = [at for at, value in enumerate(values) if 0 <= value <= MOST_BYTES]
+        if values and not 0 <= min(values) <= max(values) < MOST_BYTES:
+            kept = [at for at, value in enumerate(values) if 0 <= value < MOST_BYTES]
             times, values = [times[at] for at in kept], [values[at] for at in kept]
         collector.add_line(place, times, values)
         if seen is not None:
