@@ -133,6 +133,23 @@ async def test_two_scrapes_of_one_exporter_are_one_pod() -> None:
     assert not group.shared_with
 
 
+@pytest.mark.parametrize("metric", ["DCGM_FI_DEV_FB_USED", container_series.PEAK])
+async def test_pods_of_one_name_in_several_clusters_are_replicas_and_have_one_gpu_each(metric: str) -> None:
+    series = Series()
+    own = {"namespace": "team", "pod": "web-0", "container": "main"}
+    for cluster in ("east", "west"):
+        gpu = f"GPU-{cluster}"
+        series.add(metric, 5000, UUID=gpu, uuid=gpu, cluster=cluster, **own)
+        series.add(container_series.LIMIT, 9 * MIB, uuid=gpu, cluster=cluster, **own)
+    read = dcgm.read_dcgm if metric.startswith("DCGM") else container_series.read_containers
+    (group,) = (await read(series, ASKED)).groups
+    assert group.owner.workload == "team/statefulset/web"
+    assert set(group.instances) == {"east/web-0", "west/web-0"}
+    assert group.gpus == 1
+    if read is container_series.read_containers:
+        assert group.now == 9 * MIB
+
+
 async def test_an_exporter_without_pods_is_told_how_to_get_them() -> None:
     series = Series()
     series.add(

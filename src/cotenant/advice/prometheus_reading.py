@@ -7,7 +7,7 @@ missed, whatever the scrape interval is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cotenant.advice.gathered import Progress
@@ -49,6 +49,18 @@ class Place:
     pod: str
     container: str
     gpu: str
+    cluster: str = ""
+    """Of a store with series of several clusters: a pod of a StatefulSet has the same name in each."""
+
+
+def instance_of(place: Place, *, several: bool) -> str:
+    """Names the pod, with its cluster where the series are of several."""
+    return f"{place.cluster}/{place.pod}" if several and place.cluster else place.pod
+
+
+def are_several(places: Iterable[Place]) -> bool:
+    """Whether these are of more than one cluster."""
+    return len({each.cluster for each in places if each.pod}) > 1
 
 
 def place_of(labels: Labels, gpu: str, *, exported: bool) -> Place | None:
@@ -64,7 +76,8 @@ def place_of(labels: Labels, gpu: str, *, exported: bool) -> Place | None:
     )
     for namespace, pod, container in names[:1] if exported else names[1:]:
         if labels.get(pod):
-            return Place(labels.get(namespace, ""), labels[pod], labels.get(container, ""), gpu)
+            of_pod = labels.get(namespace, ""), labels[pod], labels.get(container, "")
+            return Place(*of_pod, gpu, labels.get("cluster", ""))
     return None
 
 
