@@ -14,6 +14,7 @@ from cotenant.advice import container_series, dcgm
 from cotenant.advice.dcgm import NotAttributed
 from cotenant.advice.prometheus_reading import Asked
 from cotenant.core.errors import BadInput
+from cotenant.hardware import slots
 from cotenant.observe.prometheus import Answer
 
 pytestmark = pytest.mark.asyncio
@@ -132,6 +133,23 @@ async def test_two_scrapes_of_one_exporter_are_one_pod() -> None:
     assert not group.shared_with
 
 
+@pytest.mark.parametrize("metric", ["DCGM_FI_DEV_FB_USED", container_series.PEAK])
+async def test_pods_of_one_name_in_several_clusters_are_replicas_and_have_one_gpu_each(metric: str) -> None:
+    series = Series()
+    own = {"namespace": "team", "pod": "web-0", "container": "main"}
+    for cluster in ("east", "west"):
+        gpu = f"GPU-{cluster}"
+        series.add(metric, 5000, UUID=gpu, uuid=gpu, cluster=cluster, **own)
+        series.add(container_series.LIMIT, 9 * MIB, uuid=gpu, cluster=cluster, **own)
+    read = dcgm.read_dcgm if metric.startswith("DCGM") else container_series.read_containers
+    (group,) = (await read(series, ASKED)).groups
+    assert group.owner.workload == "team/statefulset/web"
+    assert set(group.instances) == {"east/web-0", "west/web-0"}
+    assert group.gpus == 1
+    if read is container_series.read_containers:
+        assert group.now == 9 * MIB
+
+
 async def test_an_exporter_without_pods_is_told_how_to_get_them() -> None:
     series = Series()
     series.add(
@@ -151,15 +169,16 @@ async def test_gpus_without_a_uuid_are_told_apart_by_their_host() -> None:
     assert [each.shared_with for each in groups] == ["", ""]
 
 
+@pytest.mark.parametrize("claimed", [9e30, float(slots.MOST_BYTES)])
 @pytest.mark.parametrize("exported", [False, True])
-async def test_own_series_without_honoured_labels(exported: bool) -> None:
+async def test_own_series_without_honoured_labels(exported: bool, claimed: float) -> None:
     series = Series()
     prefix = "exported_" if exported else ""
     own = {f"{prefix}namespace": "team", f"{prefix}pod": "web-0", f"{prefix}container": "main"}
     if exported:
         own |= {"namespace": "cotenant-system", "pod": "cotenant-agent-x7k2p"}
     series.add(container_series.USED, 7 * MIB, uuid="GPU-1", **own)
-    series.add(container_series.USED, 9e30, uuid="GPU-2", **own)
+    series.add(container_series.USED, claimed, uuid="GPU-2", **own)
     series.add(container_series.LIMIT, 9 * MIB, uuid="GPU-1", **own)
     series.add(container_series.DENIED, 4, **own)
     team = Asked(ASKED.first, ASKED.end, "team")
@@ -168,7 +187,7 @@ async def test_own_series_without_honoured_labels(exported: bool) -> None:
     assert group.owner.workload == "team/statefulset/web"
     assert group.now == 9 * MIB
     assert group.denied == 4
-    assert max(each.peak for each in group.tracks) == 7 * MIB, "no GPU has 9e30 bytes"
+    assert max(each.peak for each in group.tracks) == 7 * MIB, "no GPU has as much"
     assert "there is no cotenant_container_memory_peak_bytes" in found.notes[0]
 
 

@@ -16,8 +16,10 @@ from cotenant.advice.prometheus_reading import (
     MOST_BYTES,
     Asked,
     Place,
+    are_several,
     collect,
     count,
+    instance_of,
     is_exported,
     place_of,
 )
@@ -60,13 +62,22 @@ async def read_containers(transport: Transport, asked: Asked, pods: Pods | None 
     matches = "" if asked.namespace is None else f'{{{label}="{asked.namespace}"}}'
     collector, began = await collect(transport, metric, matches, asked, labels.place)
     known = {**await _infos(transport, asked, labels), **(pods or {})}
-    limits = await _latest(transport, f"last_over_time({LIMIT}{matches}[1h])", asked.end, labels)
-    denied = await _latest(transport, f"max_over_time({DENIED}{matches}[1d])", asked.end, labels)
     tracks, left_out = collector.tracks()
+    several = are_several(tracks)
+    limits = await _latest(
+        transport, f"last_over_time({LIMIT}{matches}[1h])", asked.end, labels, several=several
+    )
+    denied = await _latest(
+        transport, f"max_over_time({DENIED}{matches}[1d])", asked.end, labels, several=several
+    )
     by_owner: dict[Owner, list[Track]] = {}
     for place, track in tracks.items():
         own = replace(
-            track, instance=place.pod, gpu=place.gpu, since_start=metric == PEAK, samples=len(track.buckets)
+            track,
+            instance=instance_of(place, several=several),
+            gpu=place.gpu,
+            since_start=metric == PEAK,
+            samples=len(track.buckets),
         )
         by_owner.setdefault(owner_of(place, known), []).append(own)
     described = [_described(each, limits, denied) for each in pooled(by_owner)]
@@ -107,14 +118,14 @@ async def _infos(transport: Transport, asked: Asked, read: _Labels) -> dict[tupl
 
 
 async def _latest(
-    transport: Transport, query: str, at: float, read: _Labels
+    transport: Transport, query: str, at: float, read: _Labels, *, several: bool
 ) -> dict[tuple[str, str, str], int]:
-    """Returns what a query gives by namespace, pod and container: the highest of its GPUs."""
+    """Returns what a query gives by namespace, instance and container: the highest of its GPUs."""
     found: dict[tuple[str, str, str], int] = {}
     for labels, value in await instant(transport, query, at):
         place = read.place(labels)
         if place is not None and 0 < value <= MOST_BYTES:
-            key = place.namespace, place.pod, place.container
+            key = place.namespace, instance_of(place, several=several), place.container
             found[key] = max(round(value), found.get(key, 0))
     return found
 

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, replace
 
 from cotenant.advice.container_series import Pods, owner_of
 from cotenant.advice.gathered import Gathered, from_prometheus
-from cotenant.advice.prometheus_reading import Asked, Place, collect, count, is_exported, place_of
+from cotenant.advice.prometheus_reading import (
+    Asked,
+    Place,
+    are_several,
+    collect,
+    count,
+    instance_of,
+    is_exported,
+    place_of,
+)
 from cotenant.core.errors import CotenantError
 from cotenant.core.rightsizing.groups import Group, Owner, pooled
 from cotenant.core.rightsizing.history import Track
@@ -105,7 +114,7 @@ async def read_dcgm(transport: Transport, asked: Asked, pods: Pods | None = None
     shared: dict[Owner, set[str]] = {}
     sliced: set[Owner] = set()
     unknown: set[tuple[str, str]] = set()
-    known = pods or {}
+    known, several = pods or {}, are_several(tracks)
     for where, track in tracks.items():
         owner, pod = owner_of(where, known), (where.namespace, where.pod)
         own: Track | None = track
@@ -117,7 +126,12 @@ async def read_dcgm(transport: Transport, asked: Asked, pods: Pods | None = None
                 unknown.add(pod)
         kept = own or track
         by_owner.setdefault(owner, []).append(
-            replace(kept, instance=where.pod, gpu=where.gpu, samples=len(kept.buckets))
+            replace(
+                kept,
+                instance=instance_of(where, several=several),
+                gpu=where.gpu,
+                samples=len(kept.buckets),
+            )
         )
     described = [
         replace(each, shared_with=_why(shared.get(each.owner, ())), sliced=True)

@@ -7,7 +7,7 @@ missed, whatever the scrape interval is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cotenant.advice.gathered import Progress
@@ -17,7 +17,9 @@ from cotenant.observe.prometheus import Labels, Line, Transport, instant, ranged
 
 MOST_SERIES = 50_000
 MOST_BYTES = float(1 << 50)
-"""More than any GPU has: a larger figure is a mistake of whoever reported it."""
+"""More than any GPU has: such a figure is a mistake of whoever reported it. Agents report no more
+than this of what a container claims itself.
+"""
 _LABEL_VALUE = re.compile(r"[-a-z0-9]{1,63}")
 
 
@@ -47,6 +49,18 @@ class Place:
     pod: str
     container: str
     gpu: str
+    cluster: str = ""
+    """Of a store with series of several clusters: a pod of a StatefulSet has the same name in each."""
+
+
+def instance_of(place: Place, *, several: bool) -> str:
+    """Names the pod, with its cluster where the series are of several."""
+    return f"{place.cluster}/{place.pod}" if several and place.cluster else place.pod
+
+
+def are_several(places: Iterable[Place]) -> bool:
+    """Whether these are of more than one cluster."""
+    return len({each.cluster for each in places if each.pod}) > 1
 
 
 def place_of(labels: Labels, gpu: str, *, exported: bool) -> Place | None:
@@ -62,7 +76,8 @@ def place_of(labels: Labels, gpu: str, *, exported: bool) -> Place | None:
     )
     for namespace, pod, container in names[:1] if exported else names[1:]:
         if labels.get(pod):
-            return Place(labels.get(namespace, ""), labels[pod], labels.get(container, ""), gpu)
+            of_pod = labels.get(namespace, ""), labels[pod], labels.get(container, "")
+            return Place(*of_pod, gpu, labels.get("cluster", ""))
     return None
 
 
@@ -114,8 +129,8 @@ async def collect(
         # A point is the highest of the bucket that ends there.
         times = [at - STEP / 2 for at in line.times]
         values = line.values if unit == 1 else [value * unit for value in line.values]
-        if values and not 0 <= min(values) <= max(values) <= MOST_BYTES:
-            kept = [at for at, value in enumerate(values) if 0 <= value <= MOST_BYTES]
+        if values and not 0 <= min(values) <= max(values) < MOST_BYTES:
+            kept = [at for at, value in enumerate(values) if 0 <= value < MOST_BYTES]
             times, values = [times[at] for at in kept], [values[at] for at in kept]
         collector.add_line(place, times, values)
         if seen is not None:

@@ -24,11 +24,11 @@ from cotenant.local.run import Interrupted, RunRequest, run
 LEAST_IDLE = 1.0
 
 
-def _percent(said: str) -> int:
+def _percent(value: str) -> int:
     """Reads a whole number, with or without its sign."""
-    text = said.strip().removesuffix("%").rstrip()
+    text = value.strip().removesuffix("%").rstrip()
     if not text.removeprefix("-").isdecimal() or len(text) > 9:
-        raise click.BadParameter(f"{said[:40]!a} is not a whole number from 1 to 100, such as 30")
+        raise click.BadParameter(f"{value[:40]!a} is not a whole number from 1 to 100, such as 30")
     return int(text)
 
 

@@ -52,7 +52,7 @@ _TOTALS = struct.Struct(f"<{len(TOTALS)}Q")
 _PEAK_AT = 256
 _PEAK = struct.Struct(f"<{CARDS}Q")
 
-_MOST_BYTES = 1 << 50
+MOST_BYTES = 1 << 50
 """Of one process on one GPU. A container writes `usage` itself: what it claims beyond this does not count, so
 that sums stay within 64 bits.
 """
@@ -450,9 +450,9 @@ def _now() -> int:
 
 
 def _bounded(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    if max(sizes) <= _MOST_BYTES:
+    if max(sizes) <= MOST_BYTES:
         return sizes
-    return tuple(min(size, _MOST_BYTES) for size in sizes)
+    return tuple(min(size, MOST_BYTES) for size in sizes)
 
 
 def _extent(found: os.stat_result) -> int:
