@@ -59,8 +59,8 @@ BENCHES = {
     ),
     "bench.simulated_placement": Bench(
         "Simulating placement on a dump of 1,000 nodes",
-        "The whole of `cotenant simulate placement` with a plot: wall time, CPU time and the most memory of its "
-        "process. The dump has 7,000 GPUs of 16 to 80 GB and 8,121 pods: "
+        "The whole of `cotenant simulate placement` with a plot: wall time, CPU time and the most memory of "
+        "its process. The dump has 7,000 GPUs of 16 to 80 GB and 8,121 pods: "
         "[simulate-placement.md](simulate-placement.md).",
     ),
     "bench.scaling": Bench(
