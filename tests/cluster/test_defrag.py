@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cluster.cotenant.commands import Commands
+from cluster.cotenant.commands import Commands, publish_settings, withdraw_settings
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import container, deployment, pod, pods_of, running
@@ -19,13 +19,17 @@ from cluster.testbed.controlplane import ControlPlane
 
 pytestmark = pytest.mark.timeout(240)
 CARD = 16 * GIB
+SETTINGS = {"line": {"patience": "2s"}}
+"""Whoever waits longer has cards held."""
 APPLY = ("plan", "defrag", "--whole-card", "--apply")
 
 
 @pytest.fixture(scope="module")
-def cotenant(start_cotenant) -> Installation:
-    started: Installation = start_cotenant(servers=2, policies=True)
-    return started
+def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installation]:
+    started: Installation = start_cotenant(servers=2, policies=True, settings=SETTINGS)
+    publish_settings(control_plane, SETTINGS)
+    yield started
+    withdraw_settings(control_plane)
 
 
 @pytest.fixture
@@ -139,6 +143,23 @@ def test_one_pod_is_moved_and_the_one_that_waits_for_a_whole_card_starts(
     for node in two.nodes:
         assert not two.annotations(node).keys() & {"cotenant.dev/drained", "cotenant.dev/defrag"}
     assert commands.json("plan", "defrag")["state"] == "nobody"
+
+
+def test_one_that_has_cards_held_for_it_by_now_gets_others_if_fewer_have_to_move_there(
+    two: Fragmented, commands: Commands, api: Api, namespace: str
+):
+    """Least is missing on the first card, with two pods of 1Gi: that is held. The other has one pod, of 4Gi, which
+    could go nowhere if the line did not let go of the first card.
+    """
+    two.put(two.nodes[0], "a", "1Gi", replicas=2)
+    two.put(two.nodes[1], "b", "4Gi")
+    two.waits("big", whole=1)
+    time.sleep(4)
+    plan = commands.json("plan", "defrag")
+    assert [each["workload"] for each in plan["steps"]] == ["deployment/b"]
+    commands.says("plan", "defrag", "--apply", "--timeout", "30s")
+    assert running(api, namespace, "big", 5)["spec"]["nodeName"] == two.nodes[1]
+    assert two.pods("b")[0]["spec"]["nodeName"] == two.nodes[0]
 
 
 def test_what_a_budget_protects_stays_and_another_card_is_opened(

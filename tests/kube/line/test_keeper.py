@@ -13,6 +13,7 @@ from cotenant.dialects import names
 from cotenant.kube.api.errors import Conflict
 from cotenant.kube.api.resources import PODS
 from cotenant.kube.extender.messages import Args
+from cotenant.kube.nodes.opening_mark import write_mark
 
 
 def test_a_hundred_that_wait_and_nothing_happens_are_left_alone():
@@ -193,6 +194,33 @@ def test_a_hold_ends_with_the_pod_and_with_the_term():
         await asyncio.sleep(1)
         assert len(at.line) == 0
         assert at.cluster.holds() == {}
+
+    run(main)
+
+
+def test_while_room_is_opened_for_it_elsewhere_nothing_is_held_for_it_until_that_is_over():
+    async def main():
+        at = cluster(16, patience=1.0)
+        takes(at, "x", 8)
+        await refused_pods(at, pod_json("big", "16Gi"))
+        await asyncio.sleep(3)
+        held = at.cluster.holds()
+        assert held.keys() == {"uid-big"}
+        marked = node_json("n2", 16)
+        until = at.line.wall() + 60
+        marked["metadata"]["annotations"][names.DEFRAG] = write_mark(["GPU-n2-0"], until, "uid-big")
+        marked["metadata"]["annotations"][names.DRAINED] = "GPU-n2-0"
+        at.api.add_node(marked)
+        await asyncio.sleep(0.01)
+        assert at.cluster.holds() == {}, "at once"
+        await asyncio.sleep(50)
+        assert at.cluster.holds() == {}
+        at.line.refill()
+        await refused_pods(at, pod_json("big", "16Gi"))
+        await asyncio.sleep(5)
+        assert at.cluster.holds() == {}, "nor by the next leader"
+        await asyncio.sleep(20)
+        assert at.cluster.holds() == held, "the command has been killed"
 
     run(main)
 
