@@ -335,7 +335,7 @@ def observe(reader: Reader) -> None:
     reader.until_said("batch", f"job took {MORE} MiB")
     over = f"more than its limit of {format_bytes(sizes['batch'] * MIB)} "
     name = reader.pod("batch")["metadata"]["name"]
-    reader.cluster.api.until(f"{pods_of(reader.namespace)}/{name}", lambda seen: over in held(seen), 30)
+    reader.cluster.api.until(f"{pods_of(reader.namespace)}/{name}", lambda seen: over in held(seen), 90)
     said = reader.takes("see", reader.namespace)
     assert over in said
     _, _, mode, limit, used, _, passed, refused = reader.row(said, "batch")

@@ -68,13 +68,17 @@ class Tenants:
         self.namespace = namespace
         if not self.agent.running:
             self.start_agent()
-        self.api.until(
-            self.cluster.node.path, lambda node: node["status"]["allocatable"].get(SLOT) == "256", 30
-        )
+        self.until_offered()
         yield
         pods = f"/api/v1/namespaces/{namespace}/pods"
         self.api.request("DELETE", pods, {"gracePeriodSeconds": 1})
         self.api.until(pods, lambda left: not left["items"])
+
+    def until_offered(self) -> None:
+        """Until the kubelet has the agent's slots."""
+        self.api.until(
+            self.cluster.node.path, lambda node: node["status"]["allocatable"].get(SLOT) == "256", 30
+        )
 
     def start_agent(self, kubelet: str = "/var/lib/kubelet") -> None:
         self.settle(kubelet)
