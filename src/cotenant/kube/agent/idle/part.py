@@ -27,7 +27,7 @@ from cotenant.observe.metrics import Metric
 _LOOK = 2.0
 """Seconds between two looks at the slots, at most: work is reported that much later."""
 
-_SHARE = 0.0005
+_SHARE = 0.001
 """Of a core, that reading the slots may take: with hundreds of them looks come less often."""
 
 _FRESH = 5.0
