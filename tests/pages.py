@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +43,20 @@ def commands(page: str) -> list[Command]:
 def manifests(page: str) -> list[str]:
     """The YAML blocks of a page, in their order."""
     return re.findall(r"^```yaml\n(.*?)^```", read(page), re.MULTILINE | re.DOTALL)
+
+
+def run_cotenant(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command of a page, which must be ours, in a folder with the files that it names."""
+    program, *words = shlex.split(command)
+    assert program == "cotenant"
+    return subprocess.run(
+        [sys.executable, "-m", "cotenant.cli.main", *words],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def _code(text: str) -> Iterator[tuple[str, str]]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pages
@@ -24,16 +20,7 @@ def test_a_command_of_the_page_prints_its_table(command: str, tmp_path: Path) ->
     (tmp_path / "requests.csv").write_text(REQUESTS)
     (tmp_path / "requests.csv.gz").write_bytes(gzip.compress(REQUESTS.encode()))
     (tmp_path / "conversation.csv").write_text(TOKENS)
-    program, *words = shlex.split(command)
-    assert program == "cotenant"
-    done = subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", *words],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = pages.run_cotenant(command, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "ours" in done.stdout
     assert ("\nMEAN" in done.stdout) == ("," in command.partition("--service")[2])

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pages
@@ -30,16 +26,7 @@ def test_a_command_of_the_page_prints_its_tables(command: str, tmp_path: Path) -
     (tmp_path / "advice.json").write_text(json.dumps({"advice": [figure]}))
     (tmp_path / "nodes.csv").write_text(NODES)
     (tmp_path / "pods.csv").write_text(PODS)
-    program, *words = shlex.split(command)
-    assert program == "cotenant"
-    done = subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", *words],
-        cwd=tmp_path,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = pages.run_cotenant(command, tmp_path)
     assert done.returncode == 0, done.stderr
     changes = sum(each in command for each in ("--add", "--advice"))
     policies = 3 if "--policy" in command else 1

@@ -151,6 +151,14 @@ def start_cotenant(control_plane: ControlPlane) -> Iterator[Start]:
         each.stop()
 
 
+@pytest.fixture
+def commands(cotenant: Any, control_plane: ControlPlane) -> Any:
+    """Our commands as an administrator types them, beside the `cotenant` of the file."""
+    from cluster.cotenant.commands import Commands  # the same
+
+    return Commands(control_plane)
+
+
 @pytest.fixture(scope="session")
 def _hollow_kubelet(control_plane: ControlPlane) -> Iterator[Component]:
     pair = control_plane.credentials("hollow-kubelet", ["system:masters"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster.cotenant.commands import Commands, publish_settings, withdraw_settings
+from cluster.cotenant.commands import Commands, published_settings
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import bound, container, deployment, from_guide, pod, pods_of, running
@@ -31,14 +31,8 @@ Allocated/Total GPU Memory In Cluster:
 @pytest.fixture(scope="module")
 def cotenant(start_cotenant, control_plane: ControlPlane) -> Iterator[Installation]:
     started: Installation = start_cotenant(servers=1, settings=SETTINGS)
-    publish_settings(control_plane, SETTINGS)
-    yield started
-    withdraw_settings(control_plane)
-
-
-@pytest.fixture
-def commands(cotenant: Installation, control_plane: ControlPlane) -> Commands:
-    return Commands(control_plane)
+    with published_settings(control_plane, SETTINGS):
+        yield started
 
 
 @pytest.fixture(autouse=True)

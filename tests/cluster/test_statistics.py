@@ -26,11 +26,6 @@ def cotenant(start_cotenant) -> Installation:
 
 
 @pytest.fixture
-def commands(cotenant: Installation, control_plane: ControlPlane) -> Commands:
-    return Commands(control_plane)
-
-
-@pytest.fixture
 def pods(api: Api, namespace: str, hollow_nodes) -> Iterator[str]:
     hollow_nodes([gpu_node(f"hollow-{namespace}", [40 * GIB])])
     yield pods_of(namespace)

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,13 @@ def publish_settings(control_plane: ControlPlane, settings: dict[str, Any]) -> N
 def installer(control_plane: ControlPlane) -> Api:
     """Who installs Cotenant is another user than its server, whose objects the policies limit."""
     return control_plane.client("installer", groups=["system:masters"])
+
+
+@contextmanager
+def published_settings(control_plane: ControlPlane, settings: dict[str, Any]) -> Iterator[None]:
+    publish_settings(control_plane, settings)
+    yield
+    withdraw_settings(control_plane)
 
 
 def withdraw_settings(control_plane: ControlPlane) -> None:

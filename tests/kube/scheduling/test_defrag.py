@@ -106,9 +106,9 @@ def test_a_pod_that_stays_keeps_its_card():
     assert small.search() == Search(None, fewest=True)
 
 
-def test_a_place_that_another_move_opens_comes_after_it():
+def chain() -> Small:
     """p needs 30 and nobody has them, until q has gone to the card that has 20."""
-    small = Small(
+    return Small(
         {"a": (100, [40]), "b": (100, [40]), "c": (100, [40])},
         {
             "p": ("a", (0,), 30, 1),
@@ -118,6 +118,10 @@ def test_a_place_that_another_move_opens_comes_after_it():
         },
         frozenset({"stays-b", "stays-c"}),
     )
+
+
+def test_a_place_that_another_move_opens_comes_after_it():
+    small = chain()
     found = small.search()
     assert told(found) == [("q", "c"), ("p", "b")]
     assert found.fewest
@@ -147,16 +151,7 @@ def test_nobody_is_moved_onto_a_card_that_is_held_for_another():
 
 
 def test_a_pod_in_line_that_would_take_a_place_between_two_moves_forbids_them():
-    small = Small(
-        {"a": (100, [40]), "b": (100, [40]), "c": (100, [40])},
-        {
-            "p": ("a", (0,), 30, 1),
-            "q": ("b", (0,), 15, 1),
-            "stays-b": ("b", (0,), 1, 1),
-            "stays-c": ("c", (0,), 20, 1),
-        },
-        frozenset({"stays-b", "stays-c"}),
-    )
+    small = chain()
     small.waiting = (WaitingPod("w", (Demand(Memory(bytes=35 * GI)),), 0, 0.0),)
     assert small.search().plan is None
 
