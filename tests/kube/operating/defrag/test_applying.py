@@ -12,16 +12,20 @@ import pytest
 from kube.fakeapi import FakeApi, Fate, lost, refused
 from kube.operating.clusters import GI, NOW, card_of, node, pod, uid_of
 
-from cotenant.core.demand import Demand
+from cotenant.core.demand import Demand, Memory
 from cotenant.core.errors import BadInput
+from cotenant.core.seen_pods import SeenPods, pod_kinds
 from cotenant.dialects import names
 from cotenant.kube.api.errors import TooManyRequests
-from cotenant.kube.api.resources import NODES, POD_DISRUPTION_BUDGETS, PODS
+from cotenant.kube.api.resources import CONFIG_MAPS, NODES, POD_DISRUPTION_BUDGETS, PODS
+from cotenant.kube.binding.statistics_map import KEY, NAME, encode
 from cotenant.kube.operating.defrag.applying import Applying, Outcome, Stopped
 from cotenant.kube.operating.defrag.closing import AnotherWorks, Closing
 from cotenant.kube.operating.defrag.planning import NOBODY, Plan, make_plan
 from cotenant.kube.operating.defrag.state import read_state
 from cotenant.kube.operating.defrag.wish import wish_for_demand, wish_for_pod, wishes_of_line
+from cotenant.kube.scheduling.pod_statistics import EndedPods
+from cotenant.kube.settings import Settings
 
 WALL = NOW.timestamp()
 WAITS = "0/2 nodes are available: 2 Insufficient cotenant.dev/gpu-memory."
@@ -123,6 +127,22 @@ def test_the_plan_says_who_moves_where_and_what_that_opens():
     assert body["for"] == "team/big"
     assert body["steps"][0]["from"]["gpus"][0]["uuid"] == card_of("n1", 0)
     assert body["steps"][0]["to"]["gpus"][0]["uuid"] == card_of("n2", 0)
+
+
+def test_moves_are_judged_by_what_the_leader_has_kept_and_without_it_by_those_that_run():
+    async def seen(api: FakeApi) -> int:
+        state = await read_state(api, WALL)  # type: ignore[arg-type]
+        return state.view.cluster.learned.seen.total
+
+    api = fragmented()
+    run = asyncio.run(seen(api))
+    ended = EndedPods(SeenPods(), pods=7, since=1.0)
+    ended.seen.count(kind for _ in range(7) for kind in pod_kinds((Demand(Memory(bytes=40 * GI)),), 1000, GI))
+    statistics = {"metadata": {"name": NAME}, "data": {KEY: encode(ended)}}
+    api.put(CONFIG_MAPS, statistics, Settings().namespace)
+    assert asyncio.run(seen(api)) == run + 7
+    api.put(CONFIG_MAPS, {**statistics, "data": {KEY: "foreign"}}, Settings().namespace)
+    assert asyncio.run(seen(api)) == run
 
 
 def test_nobody_waits_or_there_is_room_already():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from dataclasses import replace as replace_budget
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from cotenant.kube.operating.defrag.budgets import Budget, budgets_of, read_budg
 from cotenant.kube.operating.defrag.movable import PlacedPod, PlacementSpec, why_it_stays
 from cotenant.kube.operating.explain.line_view import EligibleByPlacement, LineView, view_line
 from cotenant.kube.operating.installed import find_installed
+from cotenant.kube.operating.statistics import read_ended, teach
 from cotenant.kube.operating.status.reading import read_all
 from cotenant.kube.pods.demand import demand_of, has_ended
 from cotenant.kube.pods.eligibility import takes_pods
@@ -29,6 +30,7 @@ from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.eligible import Eligible, only
 from cotenant.kube.scheduling.moving import Cards, Movable, Trial
 from cotenant.kube.scheduling.node_sums import NodeSums
+from cotenant.kube.scheduling.pod_statistics import EndedPods
 from cotenant.kube.settings import Settings
 
 _PLACED = PODS.read_as(PlacedPod)
@@ -47,11 +49,13 @@ class State:
     settings: Settings
     now: float
     """Unix time."""
+    ended: EndedPods = field(default_factory=EndedPods)
+    """What the leader kept of pods that have ended."""
 
     def without_drains(self, closed: Mapping[str, Cards]) -> State:
         """Returns the state as if these GPUs, by node, were not drained."""
         nodes = [_undrained(node, closed.get(node.metadata.name, frozenset())) for node in self.nodes]
-        return State(tuple(nodes), self.pods, self.specs, self.budgets, self.settings, self.now)
+        return replace_fields(self, nodes=tuple(nodes))
 
     @cached_property
     def by_uid(self) -> dict[str, Pod]:
@@ -59,14 +63,11 @@ class State:
 
     @cached_property
     def view(self) -> LineView:
-        """The ledger, what it has learned from the pods that run, and the line."""
+        """The ledger, what it has learned, and the line."""
         waiting = (pod.metadata.uid for pod in self.pods if not pod.spec.node_name)
         placements = {uid: self.specs[uid].plain for uid in waiting if uid in self.specs}
         view = view_line(self.nodes, self.pods, self.settings, self.now, placements)
-        for pod in self.pods:
-            if pod.spec.node_name and view.cluster.gpus(pod.spec.node_name) and not has_ended(pod):
-                beside = beside_gpus(pod)
-                view.cluster.learned.see(self.demand_of(pod).demands, beside.cpu, beside.memory)
+        teach(view.cluster, self.ended, self.pods, self.settings.dialects)
         return view
 
     def demand_of(self, pod: Pod) -> PodDemand:
@@ -117,7 +118,7 @@ class State:
         """
         spec, known = self.specs.get(pod.metadata.uid, _NOTHING), {str(each) for each in awaited}
         budgets = [
-            replace_budget(each, allowed=1) if str(each) in known else each for each in self.covering(pod)
+            replace_fields(each, allowed=1) if str(each) in known else each for each in self.covering(pod)
         ]
         return why_it_stays(pod, spec, budgets)
 
@@ -160,6 +161,7 @@ async def read_state(client: Client, now: float) -> State:
         client.list(POD_DISRUPTION_BUDGETS),
         find_installed(client),
     )
+    ended, _ = await read_ended(client, installed.namespace)
     return State(
         seen.nodes,
         seen.pods,
@@ -167,6 +169,7 @@ async def read_state(client: Client, now: float) -> State:
         tuple(read_budget(each) for each in budgets.items),
         installed.settings,
         now,
+        ended,
     )
 
 

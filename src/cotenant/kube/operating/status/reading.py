@@ -6,19 +6,15 @@ import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 
-from cotenant.core.errors import CotenantError
 from cotenant.kube.api.client import Client
-from cotenant.kube.api.errors import Unreachable
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.resources import NODES, PODS
 from cotenant.kube.api.watcher import Watcher
-from cotenant.kube.binding.counting import running
 from cotenant.kube.binding.learned_view import view_learned
-from cotenant.kube.binding.statistics_map import read_statistics
 from cotenant.kube.operating.explain.line_view import ledger_of_cluster
 from cotenant.kube.operating.installed import find_installed
+from cotenant.kube.operating.statistics import read_ended, teach
 from cotenant.kube.operating.status.snapshot import snapshot
-from cotenant.kube.scheduling.pod_statistics import EndedPods, PodStatistics
 from cotenant.observe.view import LearnedView, View
 
 
@@ -46,19 +42,11 @@ async def read_all(client: Client) -> Seen:
 
 
 async def with_learned(client: Client, seen: Seen) -> Seen:
-    """Adds what the leader judges placements by: what it kept of pods that have ended, and those that run.
-    Without the right to read what it kept, only those that run count.
-    """
-    installed, kept, trouble = await find_installed(client), None, None
-    try:
-        kept = await read_statistics(client, installed.namespace)
-    except Unreachable:
-        raise
-    except CotenantError as error:
-        trouble = str(error)
+    """Adds what the leader judges placements by."""
+    installed = await find_installed(client)
+    ended, trouble = await read_ended(client, installed.namespace)
     cluster = ledger_of_cluster(seen.nodes, seen.pods)
-    statistics = PodStatistics(cluster.learned)
-    statistics.begin(kept or EndedPods(), running(seen.pods, cluster, installed.settings.dialects))
+    statistics = teach(cluster, ended, seen.pods, installed.settings.dialects)
     return replace(seen, learned=view_learned(cluster.learned, statistics, trouble))
 
 
