@@ -201,8 +201,12 @@ class _SeveralTables:
         self._need = np.array([_needs(each.part, kinds) for each in several], np.int64)
         self._whole = np.array([each.part.memory is None for each in several], np.bool_)
         self._some_whole = bool(self._whole.any())
-        rounds = max((len(each.kinds) for each in several), default=0)
-        self._rounds = [_Round.of(several, at) for at in range(rounds)]
+        demands = [(group, *kind) for group, each in enumerate(several) for kind in each.kinds]
+        group, counts, cpus, memories, shares = zip(*demands, strict=True) if demands else ((),) * 5
+        self._group = np.array(group, np.intp)
+        self._counts = np.array(counts, np.int16)[:, None]
+        self._cpus, self._memories = np.array(cpus, np.int64)[:, None], np.array(memories, np.int64)[:, None]
+        self._shares = np.array(shares, np.float64)[:, None]
 
     def fits(self, kind: Numbers, free: Bytes, unused: Bools | None, groups: slice = slice(None)) -> Bools:
         """Reports, by group, for each card whether one part fits; None: something uses all of them."""
@@ -215,36 +219,14 @@ class _SeveralTables:
 
     def kept(self, counts: NDArray[np.int16], sums: Bytes, spare: SpareRows) -> Bytes:
         """Returns what nodes keep for all groups. A count is below 0 where the pod does not fit."""
+        served = counts.take(self._group, axis=0) >= self._counts
+        served &= spare.cpu >= self._cpus
+        served &= spare.memory >= self._memories
         share = np.zeros(sums.shape)
-        for each in self._rounds:  # in the order in which the core adds
-            served = counts[each.groups] >= each.counts
-            served &= spare.cpu >= each.cpus
-            served &= spare.memory >= each.memories
-            share[each.groups] += each.shares * served
+        for group, part in zip(self._group, self._shares * served, strict=True):
+            share[group] += part  # in the order in which the core adds
         kept: Bytes = np.rint(LOST * share * sums).astype(np.int64).sum(axis=0)
         return kept
-
-
-class _Round(NamedTuple):
-    """The first kind of demands of each group, or the second of those that have two: a row for each group."""
-
-    groups: NDArray[np.intp]
-    counts: NDArray[np.int16]
-    cpus: Bytes
-    memories: Bytes
-    shares: Floats
-
-    @classmethod
-    def of(cls, several: Sequence[SeveralCards], at: int) -> _Round:
-        groups = [group for group, each in enumerate(several) if at < len(each.kinds)]
-        counts, cpus, memories, shares = zip(*(several[group].kinds[at] for group in groups), strict=True)
-        return cls(
-            np.array(groups, np.intp),
-            np.array(counts, np.int16)[:, None],
-            np.array(cpus, np.int64)[:, None],
-            np.array(memories, np.int64)[:, None],
-            np.array(shares, np.float64)[:, None],
-        )
 
 
 def _needs(part: Demand, kinds: Kinds) -> list[int]:

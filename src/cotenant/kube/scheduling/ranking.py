@@ -97,10 +97,11 @@ def best(
     if not len(rows):
         return None
     keys = _all_keys(cluster.matrix, _asking(cluster, uid, demands, requests), rows)
-    if int(keys[0].min()) == NOWHERE:
+    least = int(keys[0].min())
+    if least == NOWHERE:
         return None
-    at = np.arange(len(rows))
-    for key in keys:
+    at = np.flatnonzero(keys[0] == least)
+    for key in keys[1:]:
         at = at[key[at] == key[at].min()]
     return int(min(rows[at].tolist(), key=cluster.name))
 

@@ -36,6 +36,7 @@ class SimulatedCluster:
             cordoned.append(node.cordoned)
         self.cordoned: Bools = np.array(cordoned, np.bool_)
         """By row."""
+        self._some_cordoned = any(cordoned)
         self._scheduler = scheduler
 
     def place(self, uid: str, pod: SimulatedPod) -> str | None:
@@ -77,7 +78,9 @@ class SimulatedCluster:
 
     def _with_room_beside(self, pod: SimulatedPod) -> Rows:
         there = Window(self.ledger.matrix, None)
-        fits = (there.cpu >= pod.cpu) & (there.memory >= pod.memory) & (there.pods >= 1) & ~self.cordoned
+        fits = (there.cpu >= pod.cpu) & (there.memory >= pod.memory) & (there.pods >= 1)
+        if self._some_cordoned:
+            fits &= ~self.cordoned
         rows: Rows = np.flatnonzero(fits).astype(np.int32)
         return rows
 
