@@ -267,3 +267,43 @@ def test_what_another_reader_of_the_folder_changes_is_seen_too(slots):
     assert other.find("slot-0001") == first
     make(slots, "slot-0001", Share(A, GIB), uid="u-2")
     assert other.find("slot-0001").owner.uid == "u-2"
+
+
+def test_known_slots_are_not_read_again_for_a_while_and_show_every_change_of_the_agents(slots, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("cotenant.kube.agent.slots.node_slots.time.monotonic", lambda: now[0])
+    assert slots.known() == []
+    one = make(slots, "slot-0000", FOUR)
+    assert slots.known() == [one]
+    assert slots.known() is slots.known(), "nothing was read"
+    other = make(slots, "slot-0001", FOUR, uid="u-2")
+    assert slots.known() == [one, other]
+    assert slots.remove(one)
+    assert slots.known() == [other]
+    slots.prepare("slot-0001")
+    assert slots.known() == []
+
+    again = make(slots, "slot-0000", FOUR)
+    assert slots.known() == [again]
+    (again.folder / "limits").unlink()  # by nobody that the agent knows of
+    now[0] += 11
+    assert slots.known() == []
+
+
+def test_a_reading_during_a_change_is_not_believed(slots):
+    """Readers are in threads."""
+    before = slots.read()
+    prepare, seen = slots.enforcer.prepare, []
+
+    class Enforcer:
+        def __getattr__(self, name):
+            return getattr(enforcer, name)
+
+        def prepare(self, *given):
+            seen.append(slots.read())
+            return prepare(*given)
+
+    enforcer, slots.enforcer = slots.enforcer, Enforcer()
+    made = make(slots, "slot-0000", FOUR)
+    assert seen == [before] == [[]]
+    assert slots.known() == [made]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.dialects.pod_grant import PodGrant
@@ -22,9 +22,9 @@ from cotenant.kube.agent.cards.cgroups import Owner
 from cotenant.kube.agent.cards.health import NOTHING, Remembered, judge, marked, together
 from cotenant.kube.agent.cards.process_owners import ProcessOwners
 from cotenant.kube.agent.grants import granted_by_gpu
+from cotenant.kube.agent.threads import in_thread
 from cotenant.kube.logs import get_logger
 
-T = TypeVar("T")
 log = get_logger(__name__)
 
 _LISTEN = 30.0
@@ -299,39 +299,3 @@ def _by_owner(
             if owner is not None:
                 of_card[owner] = of_card.get(owner, 0) + percent
     return found
-
-
-def _retrieve(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled():
-        done.exception()
-
-
-def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """Runs it in a thread of its own. A pool waits for its threads at exit, and this one may never return."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-    # One that nobody waits for any more, since the agent ends, has failed for nobody.
-    future.add_done_callback(_retrieve)
-
-    def finish(result: T | None, error: Exception | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: T | None = None
-        problem: Exception | None = None
-        try:
-            result = work()
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-            problem = error
-        try:
-            loop.call_soon_threadsafe(finish, result, problem)
-        except RuntimeError:  # the loop is closed: nobody waits for it
-            return
-
-    threading.Thread(target=run, name="cards", daemon=True).start()
-    return future

@@ -45,7 +45,7 @@ class ContainerUse:
 
     def look(self, sight: Sight, pods: PodsNow) -> None:
         """A third look at the same finds nothing that two have not found."""
-        present = self.slots.read()
+        present = self.slots.known()
         held = [card.processes for card in sight.cards]
         given = (present, held, sight.processes, sight.busy, pods)
         if self._given == (given, given):

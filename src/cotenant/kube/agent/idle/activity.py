@@ -57,7 +57,7 @@ class ActivityReader:
         if not pods.running:
             return {}
         by_owner = {
-            (slot.owner.uid, slot.owner.container): slot for slot in self.slots.read() if is_containers(slot)
+            (slot.owner.uid, slot.owner.container): slot for slot in self.slots.known() if is_containers(slot)
         }
         found: dict[str, tuple[Activity, ...]] = {}
         missing: set[tuple[str, str]] = set()

@@ -18,7 +18,7 @@ from cotenant.hardware.enforcers.choosing import Choice
 from cotenant.hardware.enforcers.driver import ENFORCE, Driver
 from cotenant.hardware.slots import SlotUnusable
 from cotenant.kube.agent.cards.part import Cards
-from cotenant.kube.agent.cards.survey import Sight, in_thread
+from cotenant.kube.agent.cards.survey import Sight
 from cotenant.kube.agent.context import NodeContext, own_pods
 from cotenant.kube.agent.limits.attention import is_due, is_uncounted
 from cotenant.kube.agent.limits.commands import commands_of
@@ -31,6 +31,7 @@ from cotenant.kube.agent.node_pods import NodePods, PodsNow
 from cotenant.kube.agent.slots.checking import is_containers
 from cotenant.kube.agent.slots.confirming import Confirming, Finding, members_of
 from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.threads import in_thread
 from cotenant.kube.api.informers import Need
 from cotenant.kube.api.objects import Pod
 from cotenant.kube.api.resources import PODS

@@ -21,7 +21,7 @@ from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 
 _IN_PROCESSES = "shim"
 """The enforcer that each process of a container loads."""
-_BELIEVED = 60.0
+_BELIEVED = 300.0
 """Seconds."""
 _ON_CGROUPS = "driver"
 """The enforcer that holds a container before it uses a GPU."""
@@ -92,7 +92,7 @@ class Confirming:
         """Compares the slots with what the driver reports; returns those whose limit does not hold. Where
         neither slots nor processes nor pods have changed, all findings stay, as the same object.
         """
-        slots, at = self.slots.read(), self.clock()
+        slots, at = self.slots.known(), self.clock()
         given = (slots, sight.processes, pods, self.slots.enforcer)
         if given == self._given and at - self._looked_at < _BELIEVED and self._is_calm():
             return []

@@ -16,7 +16,8 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +37,8 @@ log = get_logger(__name__)
 _FOLDER, _OWNER = "folder", "owner.json"
 _FRESH, _RETIRED = ".fresh", ".retired"
 """A slot that is being created, and one that is being deleted; an agent that is killed may leave them."""
+_BELIEVED = 10.0
+"""Seconds for which a reading of all slots is believed: only a fault on the node changes one meanwhile."""
 _KEY = re.compile(r"[a-z0-9]([-.a-z0-9]{0,126}[a-z0-9])?\Z")
 
 
@@ -108,6 +111,10 @@ class NodeSlots:
         self.enforcer = enforcer
         self._slots = root / "slots"
         self._known: dict[str, _Known] = {}
+        self._changes = 0
+        """How many changes of slots have begun, and how many have ended."""
+        self._reading: tuple[int, float, list[NodeSlot]] = (-1, 0.0, [])
+        """The last one of all slots: the changes when it began, the time, the slots."""
 
     def folder(self, key: str) -> Path:
         """What is mounted into the container: the same path for every owner that ever gets this key."""
@@ -130,13 +137,22 @@ class NodeSlots:
         """Lists the keys of all slots on disk, with limits or without."""
         return sorted(name for name in slots.names(self._slots) if _KEY.match(name))
 
+    def known(self) -> list[NodeSlot]:
+        """Returns all slots as they were read not long ago, for those who look at hundreds every few seconds.
+        Callers must not change it.
+        """
+        changes, at, found = self._reading
+        return found if changes == self._changes and time.monotonic() - at < _BELIEVED else self.read()
+
     def read(self) -> list[NodeSlot]:
         """Reads all slots with limits, by key."""
-        keys = self.keys()
+        changes, at, keys = self._changes, time.monotonic(), self.keys()
         if len(self._known) > len(keys):
             for gone in self._known.keys() - set(keys):
                 self._known.pop(gone, None)
-        return [slot for key in keys if (slot := self.find(key)) is not None]
+        found = [slot for key in keys if (slot := self.find(key)) is not None]
+        self._reading = changes, at, found
+        return found
 
     def find(self, key: str) -> NodeSlot | None:
         """Reads one slot; None if there is nothing that a container could use. One whose `limits` is the same
@@ -200,11 +216,21 @@ class NodeSlots:
     def _make(self, key: str, owner: SlotOwner, shares: Iterable[Share], limits: Limits) -> None:
         folder = self.folder(key)
         self._retire(key)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        slots.write_record(folder.with_name(_OWNER), encode_record(key, owner, shares), 0o644)
-        fresh = folder.with_name(_FRESH)
-        self.enforcer.prepare(fresh, limits, slots.MOUNTED)
-        fresh.rename(folder)
+        with self._changing():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            slots.write_record(folder.with_name(_OWNER), encode_record(key, owner, shares), 0o644)
+            fresh = folder.with_name(_FRESH)
+            self.enforcer.prepare(fresh, limits, slots.MOUNTED)
+            fresh.rename(folder)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """No reading that a thread makes meanwhile is believed."""
+        self._changes += 1
+        try:
+            yield
+        finally:
+            self._changes += 1
 
     def _unusable(self, key: str, error: OSError) -> SlotUnusable:
         return SlotUnusable(
@@ -260,8 +286,9 @@ class NodeSlots:
             found = self.find(key)
             raise SlotHeld(f"{key}: processes of {found.owner if found else 'its last owner'} still use it")
         retired = folder.with_name(_RETIRED)
-        folder.rename(retired)
-        _delete(retired)
+        with self._changing():
+            folder.rename(retired)
+            _delete(retired)
 
 
 def _delete(path: Path) -> None:
