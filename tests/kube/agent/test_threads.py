@@ -5,7 +5,10 @@ import threading
 
 import pytest
 
+
 from cotenant.kube.agent.threads import in_thread
+
+pytestmark = pytest.mark.asyncio
 
 
 async def test_a_thread_that_has_returned_is_used_again():
