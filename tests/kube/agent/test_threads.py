@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-
 from cotenant.kube.agent.threads import in_thread
 
 pytestmark = pytest.mark.asyncio
