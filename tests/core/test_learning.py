@@ -121,6 +121,26 @@ def test_several_cards_are_kept_only_where_there_is_cpu_and_memory_for_them() ->
     assert several.kept(2, 32 * GI, Spare(8000, GI - 1)) == 0
 
 
+def test_the_fewer_nodes_can_serve_several_cards_the_more_is_kept_there() -> None:
+    """Demands for four cards are two fifths of what is asked for."""
+    pods = many((Demand(whole=4), 60_000, GI), *[(Demand(whole=1), 1000, GI)] * 6)
+    large, small = ([16] * 4, Spare(64_000, 64 * GI)), ([16] * 4, Spare(32_000, 64 * GI))
+    kept = [
+        learn(pods, supply(*[large] * number, *[small] * (10 - number))).several[0].kept(4, 64 * GI, large[1])
+        for number in (10, 5, 1)
+    ]
+    assert [each / (LOST * 64 * GI) for each in kept] == pytest.approx([0.4, 0.8, 1], rel=0.02), "at most all"
+
+
+def test_other_models_memory_and_cards_do_not_serve_a_demand_either() -> None:
+    pods = many((Demand(whole=2, models=("T4",)), 1000, 8 * GI), *[(Demand(whole=1), 1000, GI)] * 8)
+    there = Supply()
+    for model, count, memory in (("T4", 2, 8), ("T4", 2, 4), ("A100", 2, 8), ("T4", 1, 8), ("T4", 1, 8)):
+        there.add([GPU(str(at), at, model, 16 * GI) for at in range(count)], Spare(9000, memory * GI))
+    kept = learn(pods, there).several[0].kept(2, 32 * GI, Spare(9000, 8 * GI))
+    assert kept / (LOST * 32 * GI) == pytest.approx(0.2 * 8 / 2, rel=0.02)
+
+
 def test_what_has_no_cpu_is_stranded() -> None:
     """A card usually comes with 16 CPUs, of which there are enough."""
     there = supply(([16] * 4, Spare(128_000, 64 * GI, 110)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from cotenant.core.cutting import STEPS, room_values
 from cotenant.core.demand import Demand, Memory
@@ -37,6 +38,24 @@ _PRIOR = (
 """Counted with what was seen; CPU and memory in the ratio of the supply. It decides on a new cluster."""
 
 
+Cards = tuple[tuple[str, int], ...]
+"""Model and size of each, in order."""
+_Nodes = dict[Cards, list[tuple[int, int, int]]]
+"""CPU and memory of nodes with these cards, and how many there are."""
+
+
+class NodeShape(NamedTuple):
+    """What a node has, whatever runs on it."""
+
+    cards: Cards
+    cpu: int
+    memory: int
+
+    @classmethod
+    def of(cls, gpus: Iterable[GPU], has: Spare) -> NodeShape:
+        return cls(tuple(sorted((gpu.model, gpu.memory) for gpu in gpus)), has.cpu, has.memory)
+
+
 @dataclass(slots=True)
 class Supply:
     """What there is to place pods on."""
@@ -51,6 +70,8 @@ class Supply:
     """Bytes of GPU memory on nodes that report CPU and memory."""
     bytes: int = 0
     """GPU memory in all."""
+    nodes: dict[NodeShape, int] = field(default_factory=dict)
+    """How many nodes there are of each kind."""
 
     @classmethod
     def of(cls, gpus: Iterable[GPU]) -> Supply:
@@ -61,7 +82,10 @@ class Supply:
 
     def add(self, gpus: Iterable[GPU], has: Spare, times: int = 1) -> None:
         """Adds a node with what it has; -1 times removes it."""
-        size = 0
+        size, shape = 0, NodeShape.of(gpus := tuple(gpus), has)
+        number = self.nodes.pop(shape, 0) + times
+        if number and gpus:
+            self.nodes[shape] = number
         for gpu in gpus:
             key = gpu.model, gpu.memory
             count = self.cards.pop(key, 0) + times
@@ -75,7 +99,7 @@ class Supply:
             self.beside += times * size
 
     def copy(self) -> Supply:
-        return replace(self, cards=dict(self.cards))
+        return replace(self, cards=dict(self.cards), nodes=dict(self.nodes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +168,7 @@ def learn(seen: SeenPods, supply: Supply, *, spread: bool = True) -> Loss:
         tuple(parts.items()),
         whole,
         _worth(asked, supply),
-        _several(asked, total),
+        _several(asked, total, supply),
         _beside(asked, seen, supply, total, SPREAD if spread else USUAL),
         _usual(asked, supply, total),
     )
@@ -199,14 +223,33 @@ def _worth(asked: Iterable[_Asked], supply: Supply) -> tuple[float, ...]:
     return room_values(parts)
 
 
-def _several(asked: Iterable[_Asked], total: float) -> tuple[SeveralCards, ...]:
-    """Groups the kinds most asked for by what they need of each card."""
+def _several(asked: Iterable[_Asked], total: float, supply: Supply) -> tuple[SeveralCards, ...]:
+    """Groups the kinds most asked for by what they need of each card. The fewer nodes can serve a kind, the
+    more of what these have free is wanted for it.
+    """
     several = [each for each in asked if each.demand.count > 1][:MOST_SEVERAL]
     groups: dict[Demand, list[tuple[int, int, int, float]]] = {}
+    nodes: _Nodes = {}
+    for (cards, cpu, memory), number in supply.nodes.items():
+        nodes.setdefault(cards, []).append((cpu, memory, number))
     for each in several:
-        kind = each.demand.count, round(each.cpu), round(each.memory), each.bytes / total
+        wanted = each.bytes / total * _scarce(each, supply, nodes)
+        kind = each.demand.count, round(each.cpu), round(each.memory), min(1.0, wanted)
         groups.setdefault(_part(each.demand), []).append(kind)
     return tuple(SeveralCards(part, tuple(kinds)) for part, kinds in groups.items())
+
+
+def _scarce(asked: _Asked, supply: Supply, nodes: _Nodes) -> float:
+    """Returns how many times there is as much GPU memory as on the nodes that can serve this kind."""
+    demand, cpu, memory = asked.demand, round(asked.cpu), round(asked.memory)
+    serving = 0
+    for cards, alike in nodes.items():
+        if sum(demand.accepts(GPU("-", 0, *card)) for card in cards) >= demand.count:
+            number = sum(
+                each for has_cpu, has_memory, each in alike if has_cpu >= cpu and has_memory >= memory
+            )
+            serving += number * sum(size for _, size in cards)
+    return supply.bytes / serving if serving else 1.0
 
 
 def _part(demand: Demand) -> Demand:

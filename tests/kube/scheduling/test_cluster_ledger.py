@@ -13,7 +13,7 @@ from cotenant.core.demand import Demand
 from cotenant.core.errors import DuplicateCharge, NoRoom
 from cotenant.core.gpu import GPU
 from cotenant.core.grant import Share
-from cotenant.core.learning import Supply
+from cotenant.core.learning import NodeShape, Supply
 from cotenant.core.ledger import Ledger
 from cotenant.core.loss import PLENTY, Requests, Spare
 from cotenant.dialects.pod_grant import PodGrant
@@ -375,4 +375,5 @@ def test_the_supply_is_that_of_the_nodes_that_exist() -> None:
     cluster = ledger_of_cluster([(16, 16), (4, 24)], [(0, 16)])
     cluster.set_node("n1", [GPU("n1-0", 0, "T4", 16 * GI)], {}, Spare(4000, 7, 1))
     cluster.drop_node("n0")
-    assert cluster.learned.supply == Supply({("T4", 16 * GI): 1}, 4000, 7, 16 * GI, 16 * GI)
+    shape = NodeShape((("T4", 16 * GI),), 4000, 7)
+    assert cluster.learned.supply == Supply({("T4", 16 * GI): 1}, 4000, 7, 16 * GI, 16 * GI, {shape: 1})
