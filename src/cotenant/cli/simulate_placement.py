@@ -350,7 +350,7 @@ def _show(rows: list[Row], recording: Recording, notes: Sequence[str]) -> None:
     blocked = [
         [
             BLOCKED[reason.value],
-            *(f"{_percent(row.refused_by(reason))} ({row.refused_pods_by(reason):.0f} pods)" for row in rows),
+            *(f"{_percent(row.refused_by(reason))} ({_pods(row.refused_pods_by(reason))})" for row in rows),
         ]
         for reason in Lack
         if any(row.refused_pods_by(reason) for row in rows)
@@ -361,6 +361,10 @@ def _show(rows: list[Row], recording: Recording, notes: Sequence[str]) -> None:
     click.echo("\nwhile pods come, in %:")
     for line in plot.text(rows, terminal.width() or 100, unicode=terminal.encodes(plot.BLOCKS)):
         click.echo(table.printable(line))
+
+
+def _pods(count: float) -> str:
+    return "1 pod" if round(count) == 1 else f"{count:.0f} pods"
 
 
 def _percent(value: float) -> str:

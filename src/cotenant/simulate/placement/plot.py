@@ -15,7 +15,7 @@ WIDTH, HEIGHT, LEFT, GAP, TOP = 960, 150, 90, 40, 82
 LINES = ("allocated", "stranded", "blocked")
 COLOURS = {
     Cause.REMAINDER: ("#e0a030", "remainder too small"),
-    Cause.CARDS: ("#b8860b", "too few such cards on the node"),
+    Cause.CARDS: ("#b8860b", "too few such GPUs on the node"),
     Cause.CPU: ("#c0563b", "no CPU"),
     Cause.MEMORY: ("#8e44ad", "no memory"),
     Cause.PODS: ("#34495e", "no place for a pod"),
