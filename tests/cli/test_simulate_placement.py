@@ -162,12 +162,33 @@ def test_progress_is_shown_on_a_terminal_only(dump: str) -> None:
         (("--cluster", "DUMP", "--advice", "DUMP"), "--advice: cluster.json: Object missing required field"),
         (("--cluster", "DUMP", "--plot", "x.png"), "--plot: 'x.png' does not end with .svg"),
         (("--cluster", "DUMP", *(f"--seed={at}" for at in range(33))), "--seed: 33 seeds"),
+        (("--cluster", "DUMP", "--seed", "-1"), "--seed: -1 is not in the range x>=0"),
+        (("--cluster", "DUMP", "--add", "4xA\x01:48Gi"), "--add: '4xA\\x01:48Gi' names no model"),
     ],
 )
 def test_a_bad_option_is_named_with_a_remedy(dump: str, words: tuple[str, ...], said: str) -> None:
     done = typed(*(dump if each == "DUMP" else each for each in words), code=2)
     assert done.stderr.startswith(f"cotenant: {said}")
     assert done.stderr.count("\n") == 1
+
+
+def test_advice_of_what_is_asked_for_already_changes_nothing(dump: str, tmp_path: Path) -> None:
+    asked = {"workload": "team/deployment/web", "advised": 6 * 2**30}
+    (tmp_path / "a.json").write_text(json.dumps({"advice": [asked]}))
+    said = typed("--cluster", dump, "--advice", str(tmp_path / "a.json"), "-o", "json").stdout
+    assert "advised sizes: for 4 of 7" in json.loads(said)["notes"][0]
+
+
+def test_a_size_of_added_cards_is_refused_where_none_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,65536,2,A10\n")
+    (tmp_path / "p.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1000,10,1,500\n")
+    words = ("--nodes", str(tmp_path / "n.csv"), "--pods", str(tmp_path / "p.csv"), "--add")
+    said = typed(*words, "2x8xH100:80GB", code=2).stderr
+    assert said == (
+        "cotenant: --add: '2x8xH100:80GB' has a size, and the recorded cards have none: all count the same. "
+        "Write 2x8xMODEL\n"
+    )
+    assert "as it is" in typed(*words, "2x8xH100").stdout
 
 
 def test_advice_for_other_workloads_is_refused(dump: str, tmp_path: Path) -> None:

@@ -141,6 +141,17 @@ def test_other_models_memory_and_cards_do_not_serve_a_demand_either() -> None:
     assert kept / (LOST * 32 * GI) == pytest.approx(0.2 * 8 / 2, rel=0.02)
 
 
+def test_cards_that_are_sick_or_too_small_do_not_serve_a_demand() -> None:
+    pods = many((Demand(Memory(bytes=80 * GI), gpus=2), 0, 0), *[(gib(16), 0, 0)] * 15)
+    there = supply(([80, 80], Spare()), ([16] * 10, Spare()))
+    share = 80 / (80 + 15 * 16)
+    kept = learn(pods, there).several[0].kept(2, 80 * GI, Spare())
+    assert kept / (LOST * 80 * GI) == pytest.approx(share * 320 / 160, rel=0.02)
+    there.add([GPU(f"s{at}", at, "T4", 80 * GI, healthy=False) for at in range(2)], Spare())
+    kept = learn(pods, there).several[0].kept(2, 80 * GI, Spare())
+    assert kept / (LOST * 80 * GI) == pytest.approx(share * 480 / 160, rel=0.02)
+
+
 def test_what_has_no_cpu_is_stranded() -> None:
     """A card usually comes with 16 CPUs, of which there are enough."""
     there = supply(([16] * 4, Spare(128_000, 64 * GI, 110)))

@@ -24,6 +24,19 @@ def test_what_is_seen_once_is_forgotten_before_what_is_seen_often():
     assert seen.total == sum(seen.counts.values())
 
 
+def test_of_kinds_that_were_seen_as_often_those_with_gpus_stay():
+    seen = SeenPods()
+    for cpu in range(MOST_KINDS * 2 // 5):
+        seen.add((), cpu)
+        seen.add((Demand(whole=1),), cpu)
+    for cpu in range(MOST_KINDS * 2 // 5):
+        seen.add((Demand(Memory(GI)),), cpu)
+    shapes = [kind.demand and kind.demand.memory is None for kind in seen.counts]
+    whole, part = shapes.count(True), shapes.count(False)
+    assert shapes.count(None) < min(whole, part)
+    assert 0.8 < whole / part < 1.25, "neither is favoured"
+
+
 def test_what_was_seen_long_ago_counts_less():
     seen = SeenPods.of([Demand(whole=1)] * MOST_PODS)
     seen.add((Demand(Memory(GI)),))

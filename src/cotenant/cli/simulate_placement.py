@@ -41,6 +41,7 @@ BLOCKED = {
     "memory": "GPU free, no memory",
     "pods": "GPU free, no place for a pod",
     "model": "none of the models named",
+    "cordoned": "only cordoned nodes have room",
     "size": "larger than any node",
 }
 
@@ -98,7 +99,7 @@ BLOCKED = {
 @click.option(
     "--seed",
     "seeds",
-    type=int,
+    type=click.IntRange(min=0),
     multiple=True,
     default=(1,),
     show_default=True,

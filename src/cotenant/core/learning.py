@@ -45,7 +45,7 @@ _Nodes = dict[Cards, list[tuple[int, int, int]]]
 
 
 class NodeShape(NamedTuple):
-    """What a node has, whatever runs on it."""
+    """What a node has, whatever runs on it. Sick cards serve nobody."""
 
     cards: Cards
     cpu: int
@@ -53,7 +53,8 @@ class NodeShape(NamedTuple):
 
     @classmethod
     def of(cls, gpus: Iterable[GPU], has: Spare) -> NodeShape:
-        return cls(tuple(sorted((gpu.model, gpu.memory) for gpu in gpus)), has.cpu, has.memory)
+        cards = sorted((gpu.model, gpu.memory) for gpu in gpus if gpu.healthy)
+        return cls(tuple(cards), has.cpu, has.memory)
 
 
 @dataclass(slots=True)
@@ -239,12 +240,16 @@ def _several(asked: Iterable[_Asked], total: float, supply: Supply) -> tuple[Sev
     return tuple(SeveralCards(part, tuple(kinds)) for part, kinds in groups.items())
 
 
+def _serves(demand: Demand, gpu: GPU) -> bool:
+    return demand.accepts(gpu) and demand.per_card(gpu.memory) <= gpu.memory
+
+
 def _scarce(asked: _Asked, supply: Supply, nodes: _Nodes) -> float:
     """Returns how many times there is as much GPU memory as on the nodes that can serve this kind."""
     demand, cpu, memory = asked.demand, round(asked.cpu), round(asked.memory)
     serving = 0
     for cards, alike in nodes.items():
-        if sum(demand.accepts(GPU("-", 0, *card)) for card in cards) >= demand.count:
+        if sum(_serves(demand, GPU("-", 0, *card)) for card in cards) >= demand.count:
             number = sum(
                 each for has_cpu, has_memory, each in alike if has_cpu >= cpu and has_memory >= memory
             )

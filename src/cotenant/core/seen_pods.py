@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
@@ -81,9 +82,13 @@ class SeenPods:
         while self.total > MOST_PODS:
             self._keep({kind: count // 2 for kind, count in self.counts.items() if count > 1})
         if len(self.counts) > MOST_KINDS:
-            often = sorted(self.counts, key=lambda kind: (self.counts[kind], str(kind)), reverse=True)
+            often = sorted(self.counts, key=self._weight, reverse=True)
             stay = set(often[: MOST_KINDS * 3 // 4])
             self._keep({kind: count for kind, count in self.counts.items() if kind in stay})
+
+    def _weight(self, kind: PodKind) -> tuple[int, bool, int]:
+        """Orders by how often it was seen; of equals those with GPUs first, then none in particular."""
+        return self.counts[kind], kind.demand is not None, crc32(str(kind).encode())
 
     def _keep(self, counts: dict[PodKind, int]) -> None:
         self.counts, self.total = counts, sum(counts.values())

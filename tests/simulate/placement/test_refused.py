@@ -63,3 +63,9 @@ def test_no_place_for_a_pod_and_a_node_that_takes_none() -> None:
     assert cluster.place("asked", pod()) is None
     assert lack(cluster, "asked", pod()) == Lack.PODS
     assert lack(cluster, "plain", SimulatedPod((), 0, 0)) == Lack.PODS
+
+
+def test_room_on_cordoned_nodes_alone_is_no_lack_of_size() -> None:
+    closed = SimulatedNode("b", node("b", size=80).gpus, Spare(), cordoned=True)
+    assert lack(SimulatedCluster([node("a"), closed]), "u", pod(40)) == Lack.CORDONED
+    assert lack(SimulatedCluster([closed]), "u", SimulatedPod((), 1000, 0)) == Lack.CORDONED

@@ -48,7 +48,7 @@ def parse_added(text: str) -> Added:
             f"{OPTION}: {text[:60]!a} has {cards} cards in a node: write 1 to {MOST_CARDS_OF_NODE}; for "
             "more, write several nodes, as in 10x8xH100-80GB"
         )
-    if not model or len(model) > LONGEST_MODEL:
+    if not model.isprintable() or not model or len(model) > LONGEST_MODEL:
         raise BadInput(f"{OPTION}: {text[:60]!a} names no model: write {_FORMS}")
     written = match[4] if match[4] is not None else model if _SIZE.fullmatch(model) else None
     size = None
@@ -97,10 +97,15 @@ def _card(
     exact = known.get(added.model.lower())
     others = [exact] if exact else [each for each in known.values() if _is_model(each[0], added.model)]
     found = _one_model(added, there) or _one_model(added, others)
+    if not recording.sized:
+        if added.size is not None:
+            raise BadInput(
+                f"{OPTION}: {added.text[:60]!a} has a size, and the recorded cards have none: all count the "
+                f"same. Write {added.nodes}x{added.cards}xMODEL"
+            )
+        return (found or (added.model, 0))[0], CARD
     if added.size is not None:
         return (found or (added.model, 0))[0], added.size
-    if not recording.sized:
-        return (found or (added.model, 0))[0], CARD
     if found is None:
         raise BadInput(
             f"{OPTION}: {added.text[:60]!a}: the size of such a card is not known: write it after a colon, "

@@ -65,13 +65,14 @@ def advised(pods: Sequence[RecordedPod], figures: Figures) -> tuple[list[Simulat
     """Returns the pods with their advised sizes, and how many of them have one."""
     changed, count = list[SimulatedPod](), 0
     for each in pods:
-        demands = tuple(_demand(each, at, figures) for at in range(len(each.pod.demands)))
-        count += demands != each.pod.demands
-        changed.append(replace(each.pod, demands=demands))
+        found = [_demand(each, at, figures) for at in range(len(each.pod.demands))]
+        count += any(found)
+        demands = (new or old for new, old in zip(found, each.pod.demands, strict=True))
+        changed.append(replace(each.pod, demands=tuple(demands)))
     return changed, count
 
 
-def _demand(pod: RecordedPod, at: int, figures: Figures) -> Demand:
+def _demand(pod: RecordedPod, at: int, figures: Figures) -> Demand | None:
     """Returns the demand with the figure of its container, of another version's if there is none; where the
     pod's containers are not known, with the highest of the workload.
     """
@@ -82,4 +83,4 @@ def _demand(pod: RecordedPod, at: int, figures: Figures) -> Demand:
             if found is not None:
                 size = found[0] if found[1] == demand.count else _on_one(found) * demand.count
                 return replace(demand, memory=Memory(bytes=size), whole=0)
-    return demand
+    return None

@@ -4,12 +4,13 @@ came of them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant.core.learning import Supply, mean_bytes
-from cotenant.core.seen_pods import SeenPods
+from cotenant.core.seen_pods import SeenPods, pod_kinds
 from cotenant.kube.scheduling.stranded import Cause, Stranded, TypicalPod, stranded, typical
 from cotenant.simulate.placement.arriving import Coming, Schedule, schedule
 from cotenant.simulate.placement.cluster import DefaultScheduler, SimulatedCluster
@@ -191,12 +192,12 @@ def _sizes(recording: Recording) -> Callable[[SimulatedPod], int]:
 
 
 def _typical(variant: Variant) -> tuple[TypicalPod, ...]:
-    seen, supply = SeenPods(), Supply()
+    """Counts all that are recorded: unlike those that a cluster sees, they are not too many."""
+    supply = Supply()
     for node in variant.nodes:
         supply.add(node.gpus, node.has)
-    for pod in variant.pods:
-        seen.add(pod.demands, pod.cpu, pod.memory)
-    return typical(seen, supply)
+    counts = Counter(kind for pod in variant.pods for kind in pod_kinds(pod.demands, pod.cpu, pod.memory))
+    return typical(SeenPods(dict(counts), counts.total()), supply)
 
 
 def _part(progress: Progress | None, done: int, total: int, policy: str, variant: Variant) -> Progress:

@@ -25,6 +25,8 @@ class Lack(StrEnum):
     """Only cards of models that it does not name have room, or there is no such card at all."""
     ROOM = "room"
     """No node has the room on its GPUs."""
+    CORDONED = "cordoned"
+    """Only cordoned nodes have the room."""
     SIZE = "size"
     """It would not fit any node, even if all were empty."""
 
@@ -32,11 +34,13 @@ class Lack(StrEnum):
 def lack(cluster: SimulatedCluster, uid: str, pod: SimulatedPod) -> Lack:
     """Returns what is missing for a pod that was just refused."""
     if not pod.demands:
-        return _beside(cluster, pod, ~cluster.cordoned)
+        return _beside(cluster, pod, ~cluster.cordoned) if not cluster.cordoned.all() else Lack.CORDONED
     verdicts = _verdicts(cluster, uid, pod.demands)
     room = (verdicts == Verdict.FITS) & ~cluster.cordoned
     if room.any():
         return _beside(cluster, pod, room)
+    if (verdicts == Verdict.FITS).any():
+        return Lack.CORDONED
     if any(demand.models or demand.uuids for demand in pod.demands):
         anywhere = tuple(replace(demand, models=(), uuids=()) for demand in pod.demands)
         others = _verdicts(cluster, uid, anywhere)

@@ -72,7 +72,7 @@ def run(
             _, gone, size = heapq.heappop(leaving)
             placer.end(gone)
             outcome.allocated -= size
-        size, uid = size_of(arrival.pod), f"pod-{number}"
+        size, uid = size_of(arrival.pod), f"arrival/{number}"
         began = clock() if clock else 0.0
         placed = placer.place(uid, arrival.pod) is not None
         if clock:

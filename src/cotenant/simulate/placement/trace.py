@@ -156,7 +156,9 @@ def _bytes_asked(row: Row, column: str, *, sized: bool) -> Memory | None:
     place = row.place(column)
     if column == "gpu_memory_mib":
         amount = row.whole(column, 2**30) * MIB
-        memory = Memory(bytes=amount) if amount else None
+        if not amount:
+            raise row.wrong(column, "is nothing, and GPUs are asked for")
+        memory: Memory | None = Memory(bytes=amount)
     else:
         check_unit(row.cells[column], place)
         memory = parse_memory(row.cells[column], place)

@@ -318,8 +318,10 @@ class TestApplied:
             applied(api, plan)
 
     def test_a_command_that_was_killed_is_cleaned_up_after_and_one_at_work_is_left_alone(self, api: FakeApi):
-        async def closed(at: float) -> None:
-            await Closing(api, 60.0, lambda: at).set({"n2": frozenset({card_of("n2", 0)})})  # type: ignore[arg-type]
+        cards = {"n2": frozenset({card_of("n2", 0)})}
+
+        async def closed(at: float, before: dict[str, frozenset[str]] | None = None) -> None:
+            await Closing(api, 60.0, lambda: at, closed=dict(before or {})).set(cards)  # type: ignore[arg-type]
 
         plan = planned(api, for_whole)
         asyncio.run(closed(WALL - 10))
@@ -327,7 +329,9 @@ class TestApplied:
         with pytest.raises(AnotherWorks, match="of n2"):
             applied(api, plan)
         assert api.raw(NODES, "n2")["metadata"]["annotations"][names.DRAINED] == card_of("n2", 0)
-        asyncio.run(closed(WALL - 100))
+        with pytest.raises(AnotherWorks, match="of n2"):
+            asyncio.run(closed(WALL - 20))
+        asyncio.run(closed(WALL - 100, cards))
         assert any("that was killed" in note for note in planned(api, for_whole).notes)
         told = list[str]()
         api.fates["evict"] = [replaced("web-b", "web", 10, "n2")]
@@ -341,6 +345,21 @@ class TestApplied:
         api.fates["evict"] = [replaced("web-b", "web", 10, "n2")]
         applied(api, plan)
         assert api.raw(NODES, "n1")["metadata"]["annotations"][names.DRAINED] == card_of("n1", 1)
+
+    def test_a_card_of_a_moved_pod_that_somebody_drained_stays_drained(self, api: FakeApi):
+        api.put(NODES, raw(node("n1", [80 * GI, 80 * GI], drained=(1,))))
+        both = frozenset({card_of("n1", 0), card_of("n1", 1)})
+        drained = list[str]()
+
+        async def work() -> None:
+            closing = Closing(api, 60.0, lambda: WALL)  # type: ignore[arg-type]
+            for cards in ({"n1": both}, {"n1": both}, {}):
+                await closing.set(cards)
+                drained.append(api.raw(NODES, "n1")["metadata"]["annotations"][names.DRAINED])
+                assert closing.closed == ({"n1": both - {card_of("n1", 1)}} if cards else {})
+
+        asyncio.run(work())
+        assert drained == [",".join(sorted(both))] * 2 + [card_of("n1", 1)]
 
 
 def test_moves_under_one_budget_wait_until_it_allows_the_next():

@@ -46,37 +46,34 @@ class Closing:
     pod: str = ""
     """UID of the pod that the room is for."""
     closed: dict[str, Cards] = field(default_factory=dict)
-    """By node."""
+    """By node. What others had drained before is not among them."""
 
     async def clean_up(self, nodes: Sequence[Node]) -> list[str]:
         """Puts back what commands that were killed have left drained. Returns the nodes. AnotherWorks if one
         is at work.
         """
         found = [(node, mark) for node in nodes if (mark := mark_of(node)) is not None]
-        for node, mark in found:
-            if not mark.is_over(self.wall()):
-                until = f" until {timestamp(mark.until)} at the latest" if mark.until is not None else ""
-                raise AnotherWorks(
-                    f"another `plan defrag --apply` moves pods off GPUs of {node.metadata.name}{until}: wait "
-                    f"for its end; if it was killed, kubectl annotate node {node.metadata.name} "
-                    f"{names.DEFRAG}- and cotenant undrain free its GPUs at once"
-                )
+        for node, _ in found:
+            self._check_alone(node)
         for node, mark in found:
             await self._write(node.metadata.name, frozenset(mark.cards), frozenset())
         return [node.metadata.name for node, _ in found]
+
+    def _check_alone(self, node: Node) -> None:
+        mark = mark_of(node)
+        if mark is not None and not mark.is_over(self.wall()):
+            until = f" until {timestamp(mark.until)} at the latest" if mark.until is not None else ""
+            raise AnotherWorks(
+                f"another `plan defrag --apply` moves pods off GPUs of {node.metadata.name}{until}: wait "
+                f"for its end; if it was killed, kubectl annotate node {node.metadata.name} "
+                f"{names.DEFRAG}- and cotenant undrain free its GPUs at once"
+            )
 
     async def set(self, closed: Mapping[str, Cards]) -> bool:
         """Drains exactly these GPUs, by node. Returns whether any was not drained before."""
         more = any(cards - self.closed.get(node, frozenset()) for node, cards in closed.items())
         for node in sorted({*self.closed, *closed}):
-            before, after = self.closed.get(node, frozenset()), closed.get(node, frozenset())
-            if after:
-                self.closed[node] = before | after  # what may have been written is put back, too
-            await self._write(node, before, after)
-            if after:
-                self.closed[node] = after
-            else:
-                self.closed.pop(node, None)
+            await self._write(node, self.closed.get(node, frozenset()), closed.get(node, frozenset()))
         return more
 
     async def end(self) -> None:
@@ -92,17 +89,26 @@ class Closing:
                 return
 
     async def _write(self, name: str, before: Cards, after: Cards) -> None:
-        """Changes a node's annotations, guarded by what was read. A node that is gone needs nothing."""
+        """Changes a node's annotations, guarded by what was read. A node that is gone needs nothing. What
+        somebody else has drained is not this command's, and stays so.
+        """
         for attempt in range(_ATTEMPTS):
             try:
                 node = await self.client.get(NODES, name)
             except NotFound:
+                self.closed.pop(name, None)
                 return
-            drained = (drained_of(node) - before) | after
-            mark: str | None = None
-            if after:
-                mark = write_mark(after, self.wall() + self.lasts, self.pod)
-            changes: dict[str, Any] = {names.DRAINED: write_drained(sorted(drained)), names.DEFRAG: mark}
+            if after and not before:
+                self._check_alone(node)
+            others = drained_of(node) - before
+            own = after - others
+            if own:
+                self.closed[name] = before | own  # what may have been written is put back, too
+            mark = write_mark(own, self.wall() + self.lasts, self.pod) if own else None
+            changes: dict[str, Any] = {
+                names.DRAINED: write_drained(sorted(others | after)),
+                names.DEFRAG: mark,
+            }
             try:
                 patch = {"metadata": {"annotations": changes}}
                 await self.client.merge_patch(NODES, name, patch, guard=Guard.of(node))
@@ -110,4 +116,8 @@ class Closing:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
+            if own:
+                self.closed[name] = own
+            else:
+                self.closed.pop(name, None)
             return
