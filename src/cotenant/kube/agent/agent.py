@@ -199,5 +199,5 @@ class Agent:
 
     def _view(self, sight: Sight | None, pods: PodsNow, now: float) -> View:
         """Gathers the node. For a thread: every slot's files are read."""
-        slots, unlimited = self._slots.known(), self._confirming.unlimited
+        slots, unlimited = self._slots.read(), self._confirming.unlimited
         return snapshot(self._own.node, sight, pods, slots, now, unlimited, self._enforcement)
