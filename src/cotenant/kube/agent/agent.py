@@ -40,7 +40,7 @@ from cotenant.kube.agent.serving import serving
 from cotenant.kube.agent.single_instance import alone
 from cotenant.kube.agent.slots.confirming import Confirming
 from cotenant.kube.agent.slots.mounting import has_own_tmpfs
-from cotenant.kube.agent.slots.node_slots import NodeSlots
+from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 from cotenant.kube.agent.snapshot import snapshot
 from cotenant.kube.agent.state import state
 from cotenant.kube.api.auth.access import Access
@@ -182,7 +182,12 @@ class Agent:
         pods, containers = self._pods.now(), self.context.use(Containers)
         figures = await asyncio.to_thread(
             lambda: expose(
-                Figures(containers.complete(self._view(sight, pods, now), pods), health, unix, age)
+                Figures(
+                    containers.complete(self._view(self._slots.known(), sight, pods, now), pods),
+                    health,
+                    unix,
+                    age,
+                )
             )
         )
         return figures + text_of(self._registry)
@@ -194,10 +199,12 @@ class Agent:
         waits = [reason for reason in self.ready().values() if reason is not None]
         sight, pods, now = self.context.use(Cards).sight, self._pods.now(), time.monotonic()
         return await asyncio.to_thread(
-            lambda: state(self.context.version, waits, self._view(sight, pods, now), kubelet)
+            lambda: state(
+                self.context.version, waits, self._view(self._slots.read(), sight, pods, now), kubelet
+            )
         )
 
-    def _view(self, sight: Sight | None, pods: PodsNow, now: float) -> View:
-        """Gathers the node. For a thread: every slot's files are read."""
-        slots, unlimited = self._slots.read(), self._confirming.unlimited
+    def _view(self, slots: Sequence[NodeSlot], sight: Sight | None, pods: PodsNow, now: float) -> View:
+        """Gathers the node. For a thread: every slot's `usage` is read."""
+        unlimited = self._confirming.unlimited
         return snapshot(self._own.node, sight, pods, slots, now, unlimited, self._enforcement)
