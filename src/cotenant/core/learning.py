@@ -83,7 +83,8 @@ class Supply:
 
     def add(self, gpus: Iterable[GPU], has: Spare, times: int = 1) -> None:
         """Adds a node with what it has; -1 times removes it."""
-        size, shape = 0, NodeShape.of(gpus := tuple(gpus), has)
+        gpus, size = tuple(gpus), 0
+        shape = NodeShape.of(gpus, has)
         number = self.nodes.pop(shape, 0) + times
         if number and gpus:
             self.nodes[shape] = number

@@ -22,7 +22,7 @@ from cotenant.kube.agent.slots.node_slots import NodeSlot, NodeSlots
 _IN_PROCESSES = "shim"
 """The enforcer that each process of a container loads."""
 _BELIEVED = 300.0
-"""Seconds."""
+"""Seconds after which a slot is confirmed anew although nothing about it has changed."""
 _ON_CGROUPS = "driver"
 """The enforcer that holds a container before it uses a GPU."""
 
