@@ -171,6 +171,15 @@ def test_five_thousand_names():
     assert len(answer["FailedNodes"]) == 5000
 
 
+def test_of_many_nodes_only_those_with_points_are_named():
+    names = [f"n{number}" for number in range(40)]
+    assert json.loads(messages.prioritized(names, [0] * 38 + [9, 10])) == [
+        {"Host": "n38", "Score": 9},
+        {"Host": "n39", "Score": 10},
+    ]
+    assert len(json.loads(messages.prioritized(names[:16], [0] * 16))) == 16
+
+
 def test_answers_have_gos_names():
     assert json.loads(messages.filtered(["a"], {"b": "x"}, {"c": "y"})) == {
         "NodeNames": ["a"],

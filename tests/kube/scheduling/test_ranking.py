@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain, repeat
 from random import Random
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kube.scheduling.plain import (
@@ -33,7 +33,7 @@ from cotenant.core.seen_pods import SeenPods
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import in_order
 from cotenant.kube.scheduling.placing import outlook, place_pod, put_all, rooms_of
-from cotenant.kube.scheduling.ranking import best, by_rank, scores, scores_without_gpu
+from cotenant.kube.scheduling.ranking import best, scores, scores_without_gpu
 from cotenant.kube.scheduling.scan import Verdict, scan
 
 
@@ -46,7 +46,7 @@ def scored(
 
 def test_binpack_prefers_the_tightest_card_of_all() -> None:
     cluster = ledger_of_cluster([(16, 16)], [(9, 16), (5, 16)], [(6, 16)], [(3, 16)])
-    assert scored(cluster, gib(4, placement="binpack")) == {"n0": 4, "n1": 10, "n2": 9, "n3": 0}
+    assert scored(cluster, gib(4, placement="binpack")) == {"n0": 8, "n1": 10, "n2": 9, "n3": 0}
 
 
 def test_spread_prefers_the_emptiest_card_of_all() -> None:
@@ -105,7 +105,7 @@ def test_a_pod_without_gpu_goes_where_there_are_no_gpus_and_else_where_it_strand
     def found(*names: str) -> list[int]:
         return scores_without_gpu(cluster, cluster.rows(names), Requests(16000)).tolist()
 
-    assert found("tight", "plain", "never-seen", "plenty") == [4, 10, 10, 9]
+    assert found("tight", "plain", "never-seen", "plenty") == [8, 10, 10, 9]
     assert found("tight", "plenty") == [9, 10]
     assert found("plain") == [10]
     assert found() == []
@@ -139,13 +139,10 @@ def test_where_it_does_not_fit_is_no_rank() -> None:
     assert scores(cluster, "me", [gib(1)], np.array([-1], np.int32)).tolist() == [0]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 10, 11, 12, 5000])
-def test_one_node_has_ten_and_the_others_fall_from_nine_to_nothing(count: int) -> None:
-    found = by_rank(count).tolist()
-    assert found[0] == 10
-    assert all(0 <= score <= 9 for score in found[1:])
-    assert found == sorted(found, reverse=True)
-    assert count < 3 or found[1] == 9
+def test_one_node_has_ten_the_next_nine_to_one_and_the_others_none() -> None:
+    cluster = ledger_of_cluster(*([(free, 16)] for free in range(2, 16)))
+    found = scored(cluster, gib(2, placement="binpack"))
+    assert list(found.values()) == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0]
 
 
 def plain_costs(
@@ -189,7 +186,7 @@ def check(
         at = order.index(min(equal))
         order[0], order[at] = order[at], order[0]
     assert {node: found[node] for node in order} == dict(
-        zip(order, by_rank(len(order)).tolist(), strict=True)
+        zip(order, chain(range(10, 0, -1), repeat(0)), strict=False)
     )
     assert all(found[node] == 0 for node in keys if node not in fitting)
 

@@ -21,6 +21,9 @@ _UID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _Name = Annotated[str, msgspec.Meta(pattern=_NAME.pattern)]
 _Uid = Annotated[str, msgspec.Meta(pattern=_UID.pattern)]
 
+_ALL_NAMED = 16
+"""Nodes up to which an answer names all of them."""
+
 
 class Args(msgspec.Struct, frozen=True, gc=False, rename="pascal", forbid_unknown_fields=True):
     """Arguments of filter and prioritize."""
@@ -136,7 +139,12 @@ def filtered(fitting: list[str], failed: dict[str, str], never: dict[str, str]) 
 
 
 def prioritized(names: list[str], scores: list[int]) -> bytes:
-    return msgspec.json.encode(list(map(HostPriority, names, scores)))
+    """Encodes the answer to prioritize. Of many nodes only those with points are named: to kube-scheduler
+    the others have none, and to read thousands of names takes it milliseconds.
+    """
+    every = len(names) <= _ALL_NAMED
+    pairs = zip(names, scores, strict=True)
+    return msgspec.json.encode([HostPriority(*pair) for pair in pairs if every or pair[1]])
 
 
 def preempted(victims: Mapping[str, MetaVictims]) -> bytes:

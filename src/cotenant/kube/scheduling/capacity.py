@@ -14,9 +14,9 @@ from cotenant.core.demand import Demand
 from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.filling import fill
-from cotenant.kube.scheduling.matrix import Bools, Rows, Window
+from cotenant.kube.scheduling.matrix import Bools, Rows, Window, open_cards
 from cotenant.kube.scheduling.ranking import best_on_copy
-from cotenant.kube.scheduling.scan import open_cards, room
+from cotenant.kube.scheduling.scan import room
 
 
 class Capacity:

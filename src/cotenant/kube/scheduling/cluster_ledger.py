@@ -20,6 +20,7 @@ from cotenant.core.learning import Supply
 from cotenant.core.ledger import Ledger, Room
 from cotenant.core.loss import Requests, Spare
 from cotenant.dialects.pod_grant import PodGrant
+from cotenant.kube.scheduling.kept_costs import KeptCosts
 from cotenant.kube.scheduling.learned import Learned
 from cotenant.kube.scheduling.matrix import Matrix, Rows
 from cotenant.kube.scheduling.requests import RequestSums
@@ -46,6 +47,8 @@ class ClusterLedger:
         self.matrix = Matrix()
         self.learned = Learned(self.matrix, Supply(), self._read)
         """What the policy `frag` judges placements by."""
+        self.costs = KeptCosts(self.matrix, self.learned)
+        """What nodes cost pods by that policy now."""
         self._rows: dict[str, int] = {}
         self._names: list[str] = []
         self._nodes: dict[str, _Node] = {}
@@ -102,7 +105,7 @@ class ClusterLedger:
             self._names[node.row] = ""
             self.learned.supply.add(node.gpus, node.has, -1)
             self.matrix.drop_row(node.row)
-            self.learned.changed(node.row)
+            self._changed(node.row)
             self._gained.discard(node.row)
 
     def rows(self, names: Sequence[str]) -> Rows:
@@ -305,7 +308,7 @@ class ClusterLedger:
         for column, gpu in enumerate(there.gpus):
             if gpu.uuid in touched:
                 self.matrix.update(there.row, column, there.ledger.room_on(gpu.uuid))
-        self.learned.changed(there.row)
+        self._changed(there.row)
 
     def _read(self, row: int) -> tuple[Sequence[Room], Spare]:
         """Returns what a node has free, in the order of the matrix."""
@@ -325,7 +328,7 @@ class ClusterLedger:
         there = None if name is None else self._nodes.get(name)
         if there is not None and name is not None:
             self.matrix.spare(there.row, self._requests.left(name, there.has))
-            self.learned.changed(there.row)
+            self._changed(there.row)
 
     def _count_names(self, uid: str) -> None:
         """Counts anew what a pod holds on cards of models that it asked for by name."""
@@ -344,6 +347,11 @@ class ClusterLedger:
         self._named.update(held)
         self._named_of[uid] = held
 
+    def _changed(self, row: int) -> None:
+        self.learned.changed(row)
+        self.costs.changed(row)
+
     def _mark_held(self, node: str, cards: Collection[str], by: int) -> None:
         for column in self.columns(node, cards):
             self.matrix.held[column, self._rows[node]] += by
+            self.costs.changed(self._rows[node])

@@ -26,6 +26,7 @@ _MOST_SEARCHES = 64
 Place = tuple[int, list[int]]
 """A row and columns of it."""
 
+Demands = tuple[Demand, ...]
 Distances = NDArray[np.float64]
 
 
@@ -178,7 +179,7 @@ class LineRound:
             for give_way in (False, True)
         )
 
-    def _best(self, pod: CurrentPod, remembered: RowCache[np.bool_]) -> int | None:
+    def _best(self, pod: CurrentPod, remembered: RowCache[Demands, np.bool_]) -> int | None:
         rows = remembered.rows[remembered.about(pod.demands)]
         allowed = rows[self._where(pod, rows)]
         return best_on_copy(self._cluster, self._matrix, pod.demands, allowed, pod.requests)

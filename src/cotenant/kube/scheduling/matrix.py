@@ -20,6 +20,8 @@ Rows = NDArray[np.int32]
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.int64]
 Percents = NDArray[np.int8]
+Own = tuple[int, list[int]] | None
+"""Row and columns of the GPUs that are held for the pod itself."""
 
 FIELDS: dict[str, type[np.generic]] = {
     "free": np.int64,
@@ -202,3 +204,17 @@ class Window(MatrixFields):
         )
         setattr(self, name, part)
         return part
+
+
+def open_cards(window: Window, own: Own) -> Bools | None:
+    """Returns the GPUs that are held for no other pod; None if none is held at all."""
+    held = window.held
+    if not np.count_nonzero(held):
+        return None
+    if own is not None:
+        at = np.flatnonzero(window.places == own[0])
+        held = held.copy()
+        for column in own[1]:
+            held[column, at] -= 1
+    open_: Bools = held == 0
+    return open_

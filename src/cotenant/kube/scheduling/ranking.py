@@ -8,8 +8,6 @@ are equal so far, the fuller one (`spread`: the emptier).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,34 +18,15 @@ from cotenant.core.loss import NO_REQUESTS, Requests
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import want
 from cotenant.kube.scheduling.filling import fill
+from cotenant.kube.scheduling.kept_costs import AskingKind, costs_at
 from cotenant.kube.scheduling.kinds import NOWHERE
-from cotenant.kube.scheduling.loss_tables import LossTables, NodeLosses, SpareRows
-from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Rows, Window
-from cotenant.kube.scheduling.policy import costs
-from cotenant.kube.scheduling.scan import Own, open_cards
+from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Own, Rows, Window, open_cards
 
 BEST = 10
-_AT_A_TIME = 2048
+POINTS = np.arange(BEST, 0, -1)
+"""By rank; all others have none."""
 _MOST_RANKED = 64
 """Nodes that are ranked on a copy. With more, which one a pod gets makes no difference to the others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """A pod that asks for a node, and what its policy knows."""
-
-    demands: Sequence[Demand]
-    requests: Requests
-    own: Own
-    tables: LossTables
-    losses: NodeLosses | None
-    """What is lost on each row now; None if that is to be measured."""
-    reserved: Bools | None
-    """By kind of card, whether it is kept for others."""
-
-    @property
-    def placement(self) -> str:
-        return self.demands[0].placement if self.demands else "frag"
 
 
 def scores(
@@ -57,15 +36,13 @@ def scores(
     rows: Rows,
     requests: Requests = NO_REQUESTS,
 ) -> NDArray[np.int64]:
-    """Returns 10 for the best node, 9 to 0 for the others by rank, 0 where it does not fit."""
+    """Returns 10 for the best node, 9 to 1 for those after it, 0 for all others and where it does not fit."""
     result = np.zeros(len(rows), np.int64)
     known = np.flatnonzero(rows >= 0)
     if len(known) and demands:
         there = rows[known]
-        keys = _all_keys(cluster.matrix, _asking(cluster, uid, demands, requests), there)
-        order = _in_order(keys, there)[: np.count_nonzero(keys[0] != NOWHERE)]
-        _first_by_name(cluster, order, keys, there)
-        result[known[order]] = by_rank(len(order))
+        first = _first(_keys(cluster, uid, demands, requests, there), there, cluster)
+        result[known[first]] = POINTS[: len(first)]
     return result
 
 
@@ -78,9 +55,10 @@ def scores_without_gpu(cluster: ClusterLedger, rows: Rows, requests: Requests) -
     at = at[cluster.matrix.cards[rows[at]] > 0]
     if len(at):
         there = rows[at]
-        keys = _all_keys(cluster.matrix, _asking(cluster, "", (), requests), there)
-        order = _in_order(keys, there)
-        result[at[order]] = by_rank(len(at)) if len(at) == len(rows) else by_rank(len(at) + 1)[1:]
+        first = _first(_keys(cluster, "", (), requests, there), there, cluster)
+        result[at] = 0
+        points = POINTS if len(at) == len(rows) else POINTS[1:]
+        result[at[first[: len(points)]]] = points[: len(first)]
     return result
 
 
@@ -96,14 +74,9 @@ def best(
     """
     if not len(rows):
         return None
-    keys = _all_keys(cluster.matrix, _asking(cluster, uid, demands, requests), rows)
-    least = int(keys[0].min())
-    if least == NOWHERE:
-        return None
-    at = np.flatnonzero(keys[0] == least)
-    for key in keys[1:]:
-        at = at[key[at] == key[at].min()]
-    return int(min(rows[at].tolist(), key=cluster.name))
+    keys = _keys(cluster, uid, demands, requests, rows)
+    at = _best(keys)
+    return int(min(rows[at].tolist(), key=cluster.name)) if keys[0][at[0]] != NOWHERE else None
 
 
 def best_on_copy(
@@ -115,78 +88,73 @@ def best_on_copy(
     rows = rows[:_MOST_RANKED]
     if len(rows) < 2:
         return int(rows[0]) if len(rows) else None
-    asking = Asking(demands, requests, None, cluster.learned.tables, None, _reserved(cluster, demands))
-    return int(rows[_in_order(_all_keys(matrix, asking, rows), rows)[0]])
+    if _by_costs(demands):
+        kind = _kind(cluster, demands, requests)
+        keys = [costs_at(matrix, cluster.learned.tables, kind, rows)]
+    else:
+        keys = _by_size(Window(matrix, rows), demands, None)
+    return int(rows[_best(keys)].min())
 
 
-@lru_cache(maxsize=64)
-def by_rank(count: int) -> NDArray[np.int64]:
-    """10, then 9 down to 0 in even steps."""
-    result = np.full(count, BEST, np.int64)
-    if count > 1:
-        result[1:] = 9 - np.arange(count - 1) * 10 // (count - 1)
-    result.flags.writeable = False
-    return result
+def _by_costs(demands: Sequence[Demand]) -> bool:
+    return not demands or demands[0].placement == "frag"
 
 
-def _asking(cluster: ClusterLedger, uid: str, demands: Sequence[Demand], requests: Requests) -> Asking:
-    own, learned = cluster.held_places(uid), cluster.learned
-    if demands and demands[0].placement != "frag":
-        return Asking(demands, requests, own, learned.tables, None, None)
-    return Asking(demands, requests, own, learned.tables, learned.losses(), _reserved(cluster, demands))
-
-
-def _reserved(cluster: ClusterLedger, demands: Sequence[Demand]) -> Bools | None:
+def _kind(cluster: ClusterLedger, demands: Sequence[Demand], requests: Requests) -> AskingKind:
     models = [model for demand in demands for model in demand.models]
     reserved = cluster.reserved(models) if demands else frozenset[str]()
-    if not reserved:
-        return None
-    return np.array([False, *(gpu.model in reserved for gpu in cluster.matrix.kinds.gpus)])
+    return AskingKind(tuple(demands), requests, reserved)
 
 
-def _first_by_name(
-    cluster: ClusterLedger, order: NDArray[np.intp], keys: Sequence[Bytes], rows: Rows
-) -> None:
-    """Puts the first by name to the front of those that are equally good: the row of a node only says when it
-    arrived.
-    """
-    equal = np.ones(len(order), np.bool_)
-    for key in keys:
-        ordered = key[order]
-        equal &= ordered == ordered[:1]
-    count = int(np.count_nonzero(equal))
-    if count > 1:
-        first = min(range(count), key=lambda at: cluster.name(int(rows[order[at]])))
-        order[0], order[first] = order[first], order[0]
-
-
-def _in_order(keys: list[Bytes], rows: Rows) -> NDArray[np.intp]:
-    by: tuple[NDArray[Any], ...] = (rows, *reversed(keys))
-    order: NDArray[np.intp] = np.lexsort(by)
-    return order
-
-
-def _all_keys(matrix: Matrix, asking: Asking, rows: Rows) -> list[Bytes]:
-    """Of most rows, all are looked at: they need not be copied, and then not all keys count."""
-    most = 2 * len(rows) > matrix.rows
-    looked = range(matrix.rows) if most else rows
-    parts = [
-        _keys(Window(matrix, looked[start : start + _AT_A_TIME]), asking)
-        for start in range(0, len(looked), _AT_A_TIME)
-    ]
-    keys = parts[0] if len(parts) == 1 else [np.concatenate(each) for each in zip(*parts, strict=True)]
-    return [key.take(rows) for key in keys] if most else keys
-
-
-def _keys(window: Window, asking: Asking) -> list[Bytes]:
+def _keys(
+    cluster: ClusterLedger, uid: str, demands: Sequence[Demand], requests: Requests, rows: Rows
+) -> list[Bytes]:
     """By node, in the order in which they count; the least is the best, the first is NOWHERE where it does
     not fit.
     """
-    demands, open_ = asking.demands, open_cards(window, asking.own)
-    if asking.placement == "frag":
-        losses = asking.tables.measure(window) if asking.losses is None else asking.losses.at(window.rows)
-        spare = SpareRows.less(window, asking.requests.cpu, asking.requests.memory)
-        return [costs(asking.tables, losses, window, demands, open_, spare, asking.reserved)]
+    matrix, own = cluster.matrix, cluster.held_places(uid)
+    if not _by_costs(demands):
+        if 2 * len(rows) <= matrix.rows:
+            return _by_size(Window(matrix, rows), demands, own)
+        return [key.take(rows) for key in _by_size(Window(matrix, None), demands, own)]  # without a copy
+    kind, learned = _kind(cluster, demands, requests), cluster.learned
+    if own is None:
+        return [cluster.costs.about(kind).take(rows)]
+    return [costs_at(matrix, learned.tables, kind, rows, learned.losses(), own)]
+
+
+def _best(keys: Sequence[Bytes]) -> NDArray[np.intp]:
+    """Returns the places of those that are best, in their order."""
+    at: NDArray[np.intp] = np.flatnonzero(keys[0] == keys[0].min())
+    for key in keys[1:]:
+        at = at[key[at] == key[at].min()]
+    return at
+
+
+def _first(keys: list[Bytes], rows: Rows, cluster: ClusterLedger) -> NDArray[np.intp]:
+    """Returns the places of the first nodes by rank, without those where the pod does not fit. Of those that
+    are equally good, the first by name is first: the row of a node only says when it arrived.
+    """
+    most = len(POINTS)
+    least, some = keys[0], None
+    if len(least) > most:
+        some = np.flatnonzero(least <= np.partition(least, most - 1)[most - 1])
+        keys, rows = [key[some] for key in keys], rows[some]
+    by: tuple[NDArray[Any], ...] = (rows, *reversed(keys))
+    order: NDArray[np.intp] = np.lexsort(by)
+    order = order[: np.count_nonzero(keys[0] != NOWHERE)]
+    if len(order):
+        equal = _best(keys)
+        first = min(equal.tolist(), key=lambda at: cluster.name(int(rows[at])))
+        where = int(np.flatnonzero(order == first)[0])
+        order[0], order[where] = order[where], order[0]
+    order = order[:most]
+    return order if some is None else some[order]
+
+
+def _by_size(window: Window, demands: Sequence[Demand], own: Own) -> list[Bytes]:
+    """The keys of `binpack` and `spread`."""
+    open_ = open_cards(window, own)
     single = len(demands) == 1 and demands[0].count == 1
     return (_of_one_card if single else _of_several)(window, demands, open_)
 

@@ -13,12 +13,9 @@ from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import enough, want
 from cotenant.kube.scheduling.filling import brand_new, fill
 from cotenant.kube.scheduling.kinds import NO_CARD
-from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
+from cotenant.kube.scheduling.matrix import Bools, Matrix, Own, Rows, Window, open_cards
 
 __all__ = ["HOPEFUL", "Rows", "Verdict", "scan"]
-
-Own = tuple[int, list[int]] | None
-"""Row and columns of the GPUs that are held for the pod itself."""
 
 
 class Verdict(enum.IntEnum):
@@ -64,20 +61,6 @@ def judge(matrix: Matrix, demands: Sequence[Demand], rows: Rows, own: Own) -> ND
         verdicts = _judge(Window(matrix, None), demands, own)[rows]
     verdicts[rows < 0] = Verdict.NO_CARDS
     return verdicts
-
-
-def open_cards(window: Window, own: Own) -> Bools | None:
-    """Returns the GPUs that are held for no other pod; None if none is held at all."""
-    held = window.held
-    if not np.count_nonzero(held):
-        return None
-    if own is not None:
-        at = np.flatnonzero(window.places == own[0])
-        held = held.copy()
-        for column in own[1]:
-            held[column, at] -= 1
-    open_: Bools = held == 0
-    return open_
 
 
 def has_room(cluster: ClusterLedger, demands: Sequence[Demand], rows: Rows, without: Collection[str]) -> bool:

@@ -1,0 +1,91 @@
+"""Keeps what each node costs a kind of pod by the policy `frag`, and updates it where a node has changed.
+
+Most pods ask for what pods before them did, and each of those changed one node. So a decision about thousands
+of nodes measures the few that changed since the last pod of its kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotenant.core.demand import Demand
+from cotenant.core.loss import Requests
+from cotenant.kube.scheduling.learned import Learned
+from cotenant.kube.scheduling.loss_tables import LossTables, NodeLosses, SpareRows
+from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Own, Rows, Window, open_cards
+from cotenant.kube.scheduling.policy import costs
+from cotenant.kube.scheduling.row_cache import RowCache
+
+_AT_A_TIME = 2048
+"""Nodes that are measured at once: what is worked out for them stays in the processor's cache."""
+_KINDS = 64
+"""Kinds of pods for which costs are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskingKind:
+    """What the costs of a pod depend on, beside the nodes."""
+
+    demands: tuple[Demand, ...]
+    requests: Requests
+    reserved: frozenset[str]
+    """Models that are kept for others."""
+
+    def reserved_cards(self, matrix: Matrix) -> Bools | None:
+        """Returns, by kind of card, whether it is kept for others; None if none is."""
+        if not self.reserved:
+            return None
+        return np.array([False, *(gpu.model in self.reserved for gpu in matrix.kinds.gpus)])
+
+
+def costs_at(
+    matrix: Matrix,
+    tables: LossTables,
+    kind: AskingKind,
+    rows: Rows | range,
+    losses: NodeLosses | None = None,
+    own: Own = None,
+) -> Bytes:
+    """Returns the costs of these rows in bytes, NOWHERE where the pod does not fit. `losses`: what is lost on
+    each row now; None if that is to be measured. `own`: the GPUs held for the pod itself.
+    """
+    reserved, parts = kind.reserved_cards(matrix), list[Bytes]()
+    for start in range(0, len(rows), _AT_A_TIME):
+        window = Window(matrix, rows[start : start + _AT_A_TIME])
+        now = tables.measure(window) if losses is None else losses.at(window.rows)
+        spare = SpareRows.less(window, kind.requests.cpu, kind.requests.memory)
+        parts.append(costs(tables, now, window, kind.demands, open_cards(window, own), spare, reserved))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+class KeptCosts:
+    """The costs of all rows of a ledger's matrix, by kind of pod."""
+
+    def __init__(self, matrix: Matrix, learned: Learned) -> None:
+        self._matrix, self._learned = matrix, learned
+        self._tables: LossTables | None = None
+        self._cache: RowCache[AskingKind, np.int64] | None = None
+
+    def changed(self, row: int) -> None:
+        """Says that something on the node has changed, or what is held there."""
+        if self._cache is not None:
+            self._cache.changed(row)
+
+    def about(self, kind: AskingKind) -> Bytes:
+        """Returns the cost of each row. GPUs that are held count as held for others. Callers must not change
+        what they get.
+        """
+        tables, rows = self._learned.tables, self._matrix.free.shape[1]
+        if self._cache is None or tables is not self._tables or len(self._cache.rows) != rows:
+            self._tables = tables
+            self._cache = RowCache(np.arange(rows, dtype=np.int32), self._measure, _KINDS)
+        return self._cache.about(kind)
+
+    def _measure(self, kind: AskingKind, rows: Rows) -> Bytes:
+        """Of most rows, all are measured: they need not be copied."""
+        every, losses = self._matrix.free.shape[1], self._learned.losses()
+        if 2 * len(rows) <= every:
+            return costs_at(self._matrix, self._learned.tables, kind, rows, losses)
+        return costs_at(self._matrix, self._learned.tables, kind, range(every), losses).take(rows)
