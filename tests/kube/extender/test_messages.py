@@ -173,11 +173,11 @@ def test_five_thousand_names():
 
 def test_of_many_nodes_only_those_with_points_are_named():
     names = [f"n{number}" for number in range(40)]
-    assert json.loads(messages.prioritized(names, [0] * 38 + [9, 10])) == [
+    assert json.loads(messages.prioritized(names, {38: 9, 39: 10})) == [
         {"Host": "n38", "Score": 9},
         {"Host": "n39", "Score": 10},
     ]
-    assert len(json.loads(messages.prioritized(names[:16], [0] * 16))) == 16
+    assert len(json.loads(messages.prioritized(names[:16], {3: 10}))) == 16
 
 
 def test_answers_have_gos_names():
@@ -187,7 +187,7 @@ def test_answers_have_gos_names():
         "FailedAndUnresolvableNodes": {"c": "y"},
         "Error": "",
     }
-    assert json.loads(messages.prioritized(["a", "b"], [10, 9])) == [
+    assert json.loads(messages.prioritized(["a", "b"], {0: 10, 1: 9})) == [
         {"Host": "a", "Score": 10},
         {"Host": "b", "Score": 9},
     ]

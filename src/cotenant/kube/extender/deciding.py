@@ -6,6 +6,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
@@ -101,10 +104,10 @@ class Decider:
         names = args.names
         demands = self._demands(args.pod)
         if not names or not demands:
-            return messages.prioritized(names, [0] * len(names))
+            return messages.prioritized(names, {})
         rows, beside = self.cluster.rows(names), beside_gpus(args.pod)
         found = scores(self.cluster, args.pod.metadata.uid, demands, rows, beside)
-        return messages.prioritized(names, found.tolist())
+        return messages.prioritized(names, _points(found))
 
     def prioritize_without_gpu(self, args: messages.Args) -> bytes:
         """Keeps pods without GPU away from GPUs, where there is a choice. kube-scheduler asks it about GPU
@@ -112,9 +115,9 @@ class Decider:
         """
         names = args.names
         if not names or self._demands(args.pod):
-            return messages.prioritized(names, [0] * len(names))
+            return messages.prioritized(names, {})
         found = scores_without_gpu(self.cluster, self.cluster.rows(names), beside_gpus(args.pod))
-        return messages.prioritized(names, found.tolist())
+        return messages.prioritized(names, _points(found))
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:
         """Keeps only nodes where evictions make room on the GPUs, each with the exact victims. Keeps
@@ -187,6 +190,12 @@ class Decider:
                 break
             evicted.append(uid)
         return tuple(evicted)
+
+
+def _points(scores: NDArray[np.int64]) -> dict[int, int]:
+    """Returns by place those that are not 0."""
+    (at,) = scores.nonzero()
+    return dict(zip(at.tolist(), scores[at].tolist(), strict=True))
 
 
 def _candidate(pod: Pod) -> Candidate:

@@ -6,7 +6,7 @@ Their keys are Go field names without tags: we write them so, and read them in a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -138,13 +138,12 @@ def filtered(fitting: list[str], failed: dict[str, str], never: dict[str, str]) 
     )
 
 
-def prioritized(names: list[str], scores: list[int]) -> bytes:
-    """Encodes the answer to prioritize. Of many nodes only those with points are named: to kube-scheduler
-    the others have none, and to read thousands of names takes it milliseconds.
+def prioritized(names: Sequence[str], points: Mapping[int, int]) -> bytes:
+    """Encodes the answer to prioritize; `points` are by place in `names`. Of many nodes only those with
+    points are named: to kube-scheduler the others have none, and to read thousands takes it milliseconds.
     """
-    every = len(names) <= _ALL_NAMED
-    pairs = zip(names, scores, strict=True)
-    return msgspec.json.encode([HostPriority(*pair) for pair in pairs if every or pair[1]])
+    named = range(len(names)) if len(names) <= _ALL_NAMED else points
+    return msgspec.json.encode([HostPriority(names[at], points.get(at, 0)) for at in named])
 
 
 def preempted(victims: Mapping[str, MetaVictims]) -> bytes:
