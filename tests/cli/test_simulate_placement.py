@@ -112,10 +112,18 @@ def test_a_picture_is_written_and_figures_are_shown_even_if_it_cannot_be(dump: s
     texts = {each.text for each in ET.parse(path).iter() if each.text and each.text.strip()}
     assert {"frag", "binpack", "allocated", "remainder too small"} <= texts
     path.unlink()
-    path.mkdir()
+    path.symlink_to("/dev/full")
     done = typed("--cluster", dump, "--plot", str(path), code=1)
     assert "\nfrag  " in done.stdout
     assert "cannot write" in done.stderr
+
+
+def test_a_folder_is_no_file_for_a_picture(dump: str, tmp_path: Path) -> None:
+    folder = tmp_path / "plot.svg"
+    folder.mkdir()
+    done = typed("--cluster", dump, "--plot", str(folder), code=2)
+    assert "is a folder: name a file in it" in done.stderr
+    assert not done.stdout
 
 
 def test_progress_is_shown_on_a_terminal_only(dump: str) -> None:

@@ -13,6 +13,8 @@ def check_svg(path: str | None) -> None:
         raise BadInput(f"plot: {path!r} does not end with .svg: only SVG is written")
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise BadInput(f"plot: {path!r}: its folder does not exist: create it, or name another")
+    if path is not None and Path(path).is_dir():
+        raise BadInput(f"plot: {path!r} is a folder: name a file in it")
 
 
 def write_svg(path: str, picture: str) -> None:

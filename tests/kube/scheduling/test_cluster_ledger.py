@@ -377,3 +377,14 @@ def test_the_supply_is_that_of_the_nodes_that_exist() -> None:
     cluster.drop_node("n0")
     shape = NodeShape((("T4", 16 * GI),), 4000, 7)
     assert cluster.learned.supply == Supply({("T4", 16 * GI): 1}, 4000, 7, 16 * GI, 16 * GI, {shape: 1})
+
+
+def test_what_nodes_gain_beside_their_gpus_is_learned_at_once() -> None:
+    cluster = ClusterLedger()
+    gpus = [GPU("n-0", 0, "T4", 16 * GI)]
+    cluster.set_node("n", gpus, {}, Spare(4000, 64 * GI))
+    before = cluster.learned.loss
+    cluster.set_node("n", gpus, {}, Spare(4100, 64 * GI))
+    assert cluster.learned.loss is before
+    cluster.set_node("n", gpus, {}, Spare(64000, 64 * GI))
+    assert cluster.learned.loss.beside.cpu > before.beside.cpu

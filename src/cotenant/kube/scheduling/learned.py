@@ -17,7 +17,7 @@ from cotenant.kube.scheduling.loss_tables import LossTables, NodeLosses
 from cotenant.kube.scheduling.matrix import Matrix, Window
 
 _MUCH = 10
-"""Learn again when the cluster has gained or lost this part of its GPU memory."""
+"""Learn again when the cluster has gained or lost this part of its GPU memory, CPU or memory."""
 _MANY = 32
 """Nodes that are measured one by one; to measure all of them at once takes no longer than that many."""
 
@@ -98,4 +98,7 @@ class Learned:
     def _differs(self, taught: Supply) -> bool:
         """Reports whether the cluster is another one by now."""
         now, then = self.supply, taught
-        return now.cards.keys() != then.cards.keys() or _MUCH * abs(now.bytes - then.bytes) > then.bytes
+        amounts = (now.bytes, then.bytes), (now.cpu, then.cpu), (now.memory, then.memory)
+        return now.cards.keys() != then.cards.keys() or any(
+            _MUCH * abs(has - had) > had for has, had in amounts
+        )
