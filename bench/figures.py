@@ -131,8 +131,8 @@ BENCHES = {
         "On a real control plane, with hollow nodes of 8 GPUs of 80 GiB and 4 running pods each. All node "
         "names are in the body of a call. Beside it an extender that does nothing: they take turns in a run, "
         "five times each; the two of a turn are compared, and the median counts. With 100 nodes both cores "
-        "are busy all the time, so every millisecond of CPU counts; with more nodes kube-scheduler's own work "
-        "does, and it has less of that since only the best nodes are named to it.",
+        "are busy all the time, so every millisecond of CPU counts; with more nodes kube-scheduler's own "
+        "work does, and it has less of that since only the best nodes are named to it.",
     ),
 }
 
