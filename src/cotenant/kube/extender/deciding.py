@@ -6,9 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cotenant.core.demand import Demand
 from cotenant.core.errors import BadInput
 from cotenant.dialects.registry import Dialects
@@ -21,7 +18,7 @@ from cotenant.kube.pods.requests import beside_gpus, fits_otherwise
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.matrix import Rows
-from cotenant.kube.scheduling.ranking import scores, scores_without_gpu
+from cotenant.kube.scheduling.ranking import by_place, scores, scores_without_gpu
 from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.tenants import LEAVES
@@ -107,7 +104,7 @@ class Decider:
             return messages.prioritized(names, {})
         rows, beside = self.cluster.rows(names), beside_gpus(args.pod)
         found = scores(self.cluster, args.pod.metadata.uid, demands, rows, beside)
-        return messages.prioritized(names, _points(found))
+        return messages.prioritized(names, by_place(found))
 
     def prioritize_without_gpu(self, args: messages.Args) -> bytes:
         """Keeps pods without GPU away from GPUs, where there is a choice. kube-scheduler asks it about GPU
@@ -117,7 +114,7 @@ class Decider:
         if not names or self._demands(args.pod):
             return messages.prioritized(names, {})
         found = scores_without_gpu(self.cluster, self.cluster.rows(names), beside_gpus(args.pod))
-        return messages.prioritized(names, _points(found))
+        return messages.prioritized(names, by_place(found))
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:
         """Keeps only nodes where evictions make room on the GPUs, each with the exact victims. Keeps
@@ -190,12 +187,6 @@ class Decider:
                 break
             evicted.append(uid)
         return tuple(evicted)
-
-
-def _points(scores: NDArray[np.int64]) -> dict[int, int]:
-    """Returns by place those that are not 0."""
-    (at,) = scores.nonzero()
-    return dict(zip(at.tolist(), scores[at].tolist(), strict=True))
 
 
 def _candidate(pod: Pod) -> Candidate:

@@ -62,6 +62,12 @@ def scores_without_gpu(cluster: ClusterLedger, rows: Rows, requests: Requests) -
     return result
 
 
+def by_place(scores: NDArray[np.int64]) -> dict[int, int]:
+    """Returns by their places those that are not 0."""
+    (at,) = scores.nonzero()
+    return dict(zip(at.tolist(), scores[at].tolist(), strict=True))
+
+
 def best(
     cluster: ClusterLedger,
     uid: str,
