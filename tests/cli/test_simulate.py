@@ -67,7 +67,7 @@ def test_a_picture_is_written(trace: str, tmp_path: Path) -> None:
 
 def test_figures_are_shown_even_if_the_picture_cannot_be_written(trace: str, tmp_path: Path) -> None:
     path = tmp_path / "plot.svg"
-    path.mkdir()
+    path.symlink_to("/dev/full")
     done = typed("scaling", "--trace", trace, "--policy", "ours", "--plot", str(path), code=1)
     assert "\nours " in done.stdout
     assert "cannot write" in done.stderr
