@@ -1,5 +1,6 @@
 """What the policy has learned outlives the leader, however that ends, and no pod counts twice. With the rights of the chart."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 
@@ -20,7 +21,10 @@ KEY = "ended-pods.json"
 
 
 @pytest.fixture(scope="module")
-def cotenant(start_cotenant) -> Installation:
+def cotenant(start_cotenant, control_plane: ControlPlane) -> Installation:
+    """Knows nothing of the pods of other tests."""
+    with contextlib.suppress(Refused):
+        control_plane.api.delete(MAP)
     started: Installation = start_cotenant(servers=2, settings={"leader": {"duration": "9s"}}, policies=True)
     return started
 
