@@ -15,7 +15,7 @@ from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import enough, want
 from cotenant.kube.scheduling.eligible import Eligible
 from cotenant.kube.scheduling.filling import drained, fill
-from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window
+from cotenant.kube.scheduling.matrix import Bools, Matrix, Rows, Window, held_less
 from cotenant.kube.scheduling.ranking import best_on_copy
 from cotenant.kube.scheduling.row_cache import RowCache
 from cotenant.kube.scheduling.scan import room
@@ -219,12 +219,7 @@ class LineRound:
         held = window.held
         if give_way:
             held = np.subtract(held, self._behind.take(window.places, axis=1))
-        if own is not None:
-            mine = np.flatnonzero(window.places == own[0])
-            held = held.copy()
-            for column in own[1]:
-                held[column, mine] -= 1
-        open_: Bools = held == 0
+        open_: Bools = held_less(window, held, own) == 0
         return open_
 
     def _at(self, row: int) -> Window:

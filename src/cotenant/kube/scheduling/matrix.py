@@ -208,13 +208,19 @@ class Window(MatrixFields):
 
 def open_cards(window: Window, own: Own) -> Bools | None:
     """Returns the GPUs that are held for no other pod; None if none is held at all."""
-    held = window.held
-    if not np.count_nonzero(held):
+    if not np.count_nonzero(window.held):
         return None
-    if own is not None:
-        at = np.flatnonzero(window.places == own[0])
-        held = held.copy()
-        for column in own[1]:
-            held[column, at] -= 1
-    open_: Bools = held == 0
+    open_: Bools = held_less(window, window.held, own) == 0
     return open_
+
+
+def held_less(window: Window, held: NDArray[np.int16], own: Own) -> NDArray[np.int16]:
+    """Returns for how many pods each GPU of the window is held, without what is held for the pod itself."""
+    if own is None:
+        return held
+    row, columns = own
+    at = np.flatnonzero(window.places == row)
+    held = held.copy()
+    for column in columns:
+        held[column, at] -= 1
+    return held

@@ -126,8 +126,8 @@ def test_the_agent_starts_the_daemon_restores_it_and_leaves_it_to_the_next_agent
 
     killed = mps.kill(place)
     began = time.monotonic()
-    mpsdaemon.until(lambda: daemon.holder(place) not in (None, killed), 30)
-    mpsdaemon.until(lambda: shown(mps, place) == (30, "1G", "1G", None), 30)
+    mpsdaemon.until(lambda: daemon.holder(place) not in (None, killed), 15)
+    mpsdaemon.until(lambda: shown(mps, place) == (30, "1G", "1G", None), 15)
     print(f"restored after {time.monotonic() - began:.1f} s")
     mpsdaemon.until(lambda: 'cotenant_mps_restarts_total{daemon="node"} 1.0' in first.fetch("/metrics"), 5)
 
