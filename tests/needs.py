@@ -13,8 +13,11 @@ import pytest
 
 
 def mark(items: Iterable[pytest.Item], conftest: str, marker: str, fixture: str | None = None) -> None:
-    """Marks the tests in the folder of a conftest.py; with a fixture's name only those that use it."""
-    folder = Path(conftest).parent
+    """Marks the tests in the folder of a conftest.py; with a fixture's name only those that use it.
+
+    Every conftest.py asks this of every test, so paths are compared as text: by their parents it took a third of the collection.
+    """
+    folder = f"{Path(conftest).parent}/"
     for item in items:
-        if folder in item.path.parents and (fixture is None or fixture in getattr(item, "fixturenames", ())):
+        if str(item.path).startswith(folder) and (fixture is None or fixture in getattr(item, "fixturenames", ())):
             item.add_marker(marker)
