@@ -39,35 +39,30 @@ FIRST, AGAIN = "first", "again"
 
 KUBERNETES = "(api_server or control_plane)"
 SETS: Mapping[str, tuple[str, ...]] = {
-    "quick-machine": ("tests", "-m", f"machine and not {KUBERNETES}"),
-    "quick-cluster": ("tests", "-m", f"not machine and not {KUBERNETES}"),
+    "quick": ("tests", "-m", f"not {KUBERNETES}"),
     "control-plane": ("tests/cluster", "-m", "control_plane and not kubelet and not keda"),
     "api-server": ("tests/kube", "-m", "api_server"),
     "kubelet": ("tests/cluster", "-m", "kubelet"),
     "keda": ("tests/cluster", "-m", "keda"),
 }
 """Name to pytest's arguments. Tests in tests/cluster run in a testbed, so they are asked for alone."""
-QUICK = (
-    ("quick-machine", "quick-cluster"),
-    ("quick-cluster", "quick-machine"),
-    ("quick-machine", "quick-cluster"),
-)
-"""The sets that each lane runs, in order. A lane that is done with its own helps with the others. With two
-lanes two cores were busy for two thirds of the time.
-"""
+QUICK = (("quick",),) * 3
+"""The sets that each lane runs, in order. With two lanes two cores were busy for two thirds of the time."""
 CLUSTER = (
+    ("kubelet", "control-plane"),
     ("control-plane", "kubelet"),
-    ("control-plane", "api-server"),
-    ("api-server", "kubelet", "control-plane"),
+    ("api-server", "control-plane"),
 )
-"""No more than two kubelets at once: each starts forty containers in one of its tests."""
+"""No more than two kubelets at once: each starts forty containers in one of its tests. A lane that is done
+with its own set helps with the others.
+"""
 
-COVERED = "quick-cluster"
-"""Measured in process only, and only this set: those of one machine run most of what they test in other
-processes. SlipCover costs 2 % of the CPU time; coverage.py 118 % with Python 3.11 (34 s became 74 s).
+COVERED = "quick"
+"""Measured in process only. SlipCover costs 2 % of the CPU time; coverage.py 118 % with Python 3.11 (34 s
+became 74 s).
 """
 OMITTED = ("cli", "demo", "hardware", "local")
-"""Run as processes of their own, which are not measured."""
+"""Tested as processes of their own, which are not measured."""
 UNKNOWN_TO_PYTEST = "ignore:Module already imported so cannot be rewritten; slipcover"
 
 Pytest = Callable[[str, Sequence[str]], int]

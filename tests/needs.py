@@ -19,5 +19,7 @@ def mark(items: Iterable[pytest.Item], conftest: str, marker: str, fixture: str 
     """
     folder = f"{Path(conftest).parent}/"
     for item in items:
-        if str(item.path).startswith(folder) and (fixture is None or fixture in getattr(item, "fixturenames", ())):
+        if str(item.path).startswith(folder) and (
+            fixture is None or fixture in getattr(item, "fixturenames", ())
+        ):
             item.add_marker(marker)

@@ -223,6 +223,12 @@ def test_bad_rows_are_counted_and_named(recommend, samples: Path) -> None:
             ["--from-csv", "{samples}", "--prometheus", "http://x"],
             "--from-csv and --prometheus exclude each other",
         ),
+        (
+            ["--from-csv", "{samples}", "--prometheus-token-file", "token"],
+            "--prometheus-token-file is Prometheus', and the source is --from-csv",
+        ),
+        (["--from-csv", "{samples}", "--since", "3d"], "--since is Prometheus'"),
+        (["--local", "--time-unit", "ms"], "--time-unit is a file's, and the source is --local"),
         (["--from-csv", "{samples}", "--min-history", "soon"], "--min-history: 'soon' is not a duration"),
         (["--from-csv", "{samples}", "--headroom", "5"], "--headroom: 5 is not between 15 and 1000"),
         (["--from-csv", "{samples}", "--headroom", "much"], "--headroom: 'much' is not a percentage"),

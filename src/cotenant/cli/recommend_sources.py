@@ -66,6 +66,7 @@ def gather(wanted: Wanted, simulate: str | None, progress: Progress) -> Found:
     ]
     if len(given) > 1:
         raise BadInput(f"{given[0]} and {given[1]} exclude each other: name one source")
+    _refuse_misplaced(given[0] if given else None)
     if wanted.from_csv is not None:
         from cotenant.advice.csv_file import read_csv
 
@@ -92,6 +93,22 @@ def gather(wanted: Wanted, simulate: str | None, progress: Progress) -> Found:
                 "history of this machine"
             ) from None
     return _local(simulate)
+
+
+OF_A_FILE = ("containers", "time_unit")
+OF_PROMETHEUS = ("since", "series", "prometheus_token_file", "prometheus_ca_file")
+
+
+def _refuse_misplaced(source: str | None) -> None:
+    """Refuses options that another source than the named one has: ignored, they would seem to be obeyed."""
+    context = click.get_current_context()
+    other = {"--from-csv": OF_PROMETHEUS, "--local": OF_PROMETHEUS + OF_A_FILE, "--prometheus": OF_A_FILE}
+    for name in other.get(source or "", ()):
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            whose = "a file's" if name in OF_A_FILE else "Prometheus'"
+            raise BadInput(
+                f"--{name.replace('_', '-')} is {whose}, and the source is {source}: leave out one of them"
+            )
 
 
 def _is_plugin() -> bool:
