@@ -17,6 +17,8 @@ from pathlib import Path
 from install import install as packages
 
 CLIENTS = {
+    # Its .pth file has each Python of its environment import much of the standard library: 40 ms a start.
+    "numba-cuda": ("numba-cuda[cu13]==0.30.4",),
     "cuda4py": ("cuda4py==1.4.4",),  # 2016, cffi, opens libcuda.so
     "numba-0.60": ("numba==0.60.0",),  # the ctypes driver of numba, before numba-cuda
     "cuda-python-11.8": ("cuda-python==11.8.7",),

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from client_pythons import python_of
 
 from cotenant.hardware.standin import driver as standin
 
@@ -150,21 +151,10 @@ CLIENTS = {
     "taichi": TAICHI,
     "drjit": DRJIT,
 }
-HERE = ("cuda-bindings", "numba-cuda", "pycuda")
-"""Those in this environment; the others have one each (scripts/clients.py)."""
 
 
 GRAIN = {"taichi": 32 * MIB}
 """What it asks of the driver at a time, where that is more than a granule: pools grow by 32 MiB."""
-
-
-def python_of(client: str) -> str:
-    if client in HERE:
-        return sys.executable
-    python = Path(sys.prefix) / "clients" / client / "bin" / "python"
-    if not python.exists():
-        pytest.skip(f"{client} is not installed: python scripts/clients.py says why")
-    return str(python)
 
 
 def most(state: Path) -> int:

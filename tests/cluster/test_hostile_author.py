@@ -1,7 +1,7 @@
 """Somebody with the role `edit` in one namespace against grants, cards and another namespace's pods, all on real parts.
 
 Policies are tried one by one in policies/; here the whole product stands against an author who means harm.
-COTENANT_FLOOD sends more requests to a server than the 2,000 of every run.
+COTENANT_FLOOD sends more requests to a server than the 2,000 of every run; COTENANT_WISHES=all tries twice as many pods.
 """
 
 import contextlib

@@ -7,6 +7,7 @@ import json
 import sys
 
 import pytest
+from client_pythons import python_of
 
 MIB = 2**20
 GIB = 2**30
@@ -59,13 +60,13 @@ context.pop()
 """
 
 
-@pytest.mark.parametrize("client", ["numba", "pycuda"])
+@pytest.mark.parametrize("client", ["numba-cuda", "pycuda"])
 def test_a_client_gets_the_card_less_its_context_and_then_no_more(standin, client):
     if client == "pycuda" and importlib.util.find_spec("pycuda") is None:
         pytest.fail("pycuda is not installed: python scripts/pycuda.py builds it")
     machine = standin("1x16GiB")
-    code = NUMBA if client == "numba" else PYCUDA
-    total, free, refused = machine.call(sys.executable, "-c", code).split()
+    code = NUMBA if client == "numba-cuda" else PYCUDA
+    total, free, refused = machine.call(python_of(client), "-c", code).split()
     assert int(total) == 16 * GIB
     assert int(free) == 16 * GIB - 256 * MIB - 2 * MIB, "a context and a granule of small arrays"
     assert refused == "True"

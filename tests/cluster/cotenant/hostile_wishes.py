@@ -1,6 +1,7 @@
 """Every wish in every kind of container: pods by which an author may try to get more than a quota has counted."""
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from .accounts import GRANT, MEMORY, WHOLE, amount
 from .manifests import COMPUTE, container, pod
 
 COUNTED = (MEMORY, WHOLE, COMPUTE)
+EXHAUSTIVE = os.environ.get("COTENANT_WISHES") == "all"
+"""Whether every demand comes with every wish both before admission and after it, or each with one of these in turn."""
 GATED = {"schedulingGates": [{"name": "example.com/wait"}]}
 
 DEMANDS: dict[str, tuple[Object, Object]] = {
@@ -42,11 +45,12 @@ class Attempt:
 
 
 def attempts(kind: str, model: str, uuids: str) -> Iterator[Attempt]:
-    """Yields every demand with every wish, before admission and after it."""
-    for named, (first, last) in DEMANDS.items():
-        parts = kind.split("-")
+    """Yields every demand with every wish, before admission or after it: what one kind has before, the next has after."""
+    parts = kind.split("-")
+    for at, (named, (first, last)) in enumerate(DEMANDS.items(), start=KINDS.index(kind)):
         for number, wishes in enumerate(_wishes(parts, model, uuids)):
-            for when in ("before", "after"):
+            moments = ("before", "after")
+            for when in moments if EXHAUSTIVE else moments[(at + number) % 2 :][:1]:
                 made = _pod(f"{kind}-{named}-{number}-{when}", parts, first, last)
                 if when == "before":
                     made["metadata"]["annotations"] = wishes

@@ -91,7 +91,7 @@ class Component:
                 return
             if time.monotonic() > until:
                 raise NotReady(f"{self.name} was not ready in {seconds:.0f} s:\n{self.tail()}")
-            time.sleep(0.03)
+            time.sleep(0.06)
 
     def stop(self, patience: float = 10) -> None:
         """Asks, and kills what does not listen."""
