@@ -138,6 +138,11 @@ for mib in (512, 128, 32, 8, 2):  # to within the smallest size of the limit, wh
         held.append(one)
 print(json.dumps({"total": total and int(total), "refused": refused}))
 """
+AND_WAIT = """
+import os, sys, time
+open(os.path.join(sys.argv[1], sys.argv[2]), "w").close()
+while len(os.listdir(sys.argv[1])) < 2: time.sleep(0.05)
+"""
 
 CLIENTS = {
     "cuda-bindings": CUDA_BINDINGS,
@@ -201,10 +206,13 @@ def test_without_a_grant_the_same_client_gets_the_card(client: str, machine: tup
     assert 2 * GIB < most(state) <= 3 * GIB
 
 
-def test_two_clients_of_one_grant_share_its_limit(machine: tuple[dict[str, str], Path]):
+def test_two_clients_of_one_grant_share_its_limit(machine: tuple[dict[str, str], Path], tmp_path: Path):
+    """Neither ends before the other is done: what a process held may be free in the slot a moment before the driver has it."""
     env, state = machine
+    done = tmp_path / "done"
+    done.mkdir()
     both = "& ".join(
-        f"{sys.executable} -c '{CLIENTS[name]}{FILL}' > /dev/null 2>&1 "
+        f"{sys.executable} -c '{CLIENTS[name]}{FILL}{AND_WAIT}' {done} {name} > /dev/null 2>&1 "
         for name in ("cuda-bindings", "pycuda")
     )
     run(env, "run", "--gpu-memory", "2Gi", "--", "sh", "-c", f"{both}& wait")
