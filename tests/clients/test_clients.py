@@ -138,10 +138,12 @@ for mib in (512, 128, 32, 8, 2):  # to within the smallest size of the limit, wh
         held.append(one)
 print(json.dumps({"total": total and int(total), "refused": refused}))
 """
-AND_WAIT = """
+MEET = """
 import os, sys, time
-open(os.path.join(sys.argv[1], sys.argv[2]), "w").close()
-while len(os.listdir(sys.argv[1])) < 2: time.sleep(0.05)
+folder, name = sys.argv[1:]
+name += "+" * os.path.exists(os.path.join(folder, name))  # the second time
+open(os.path.join(folder, name), "w").close()
+while sum(each.endswith("+") == name.endswith("+") for each in os.listdir(folder)) < 2: time.sleep(0.05)
 """
 
 CLIENTS = {
@@ -207,12 +209,12 @@ def test_without_a_grant_the_same_client_gets_the_card(client: str, machine: tup
 
 
 def test_two_clients_of_one_grant_share_its_limit(machine: tuple[dict[str, str], Path], tmp_path: Path):
-    """Neither ends before the other is done: what a process held may be free in the slot a moment before the driver has it."""
+    """While both live: what a process held may be free in the slot a moment before the driver has it."""
     env, state = machine
-    done = tmp_path / "done"
-    done.mkdir()
+    met = tmp_path / "met"
+    met.mkdir()
     both = "& ".join(
-        f"{sys.executable} -c '{CLIENTS[name]}{FILL}{AND_WAIT}' {done} {name} > /dev/null 2>&1 "
+        f"{sys.executable} -c '{CLIENTS[name]}{MEET}{FILL}{MEET}' {met} {name} > /dev/null 2>&1 "
         for name in ("cuda-bindings", "pycuda")
     )
     run(env, "run", "--gpu-memory", "2Gi", "--", "sh", "-c", f"{both}& wait")
