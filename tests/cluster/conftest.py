@@ -126,7 +126,7 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     name: str = made["metadata"]["name"]
     api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda _: True)
     yield name
-    api.delete(f"/api/v1/namespaces/{name}")
+    api.empty(name)
 
 
 MakeNodes = Callable[[Iterable[Object]], None]

@@ -102,7 +102,7 @@ def innocent(api: Api) -> Iterator[str]:
     ]
     api.until(f"/api/v1/namespaces/{name}/serviceaccounts/default", lambda _: True)
     yield name
-    api.delete(f"/api/v1/namespaces/{name}")
+    api.empty(name)
 
 
 @pytest.fixture

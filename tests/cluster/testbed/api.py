@@ -21,6 +21,18 @@ PATCHES = {
     "apply": "application/apply-patch+yaml",
 }
 
+ACTING = (
+    "/apis/cotenant.dev/v1alpha1/{}/gpuscalers",
+    "/apis/autoscaling/v2/{}/horizontalpodautoscalers",
+    "/apis/apps/v1/{}/deployments",
+    "/apis/apps/v1/{}/statefulsets",
+    "/apis/apps/v1/{}/daemonsets",
+    "/apis/batch/v1/{}/jobs",
+    "/apis/apps/v1/{}/replicasets",
+    "/api/v1/{}/pods",
+)
+"""What runs or makes others run, those that make before those that are made."""
+
 
 def pause(began: float) -> None:
     """Between two looks at what somebody waits for since `began`: those who wait long ask less often. Twenty questions a second, by
@@ -75,6 +87,17 @@ class Api:
 
     def delete(self, path: str, **options: Any) -> Any:
         return self.request("DELETE", path, options or None)
+
+    def empty(self, namespace: str) -> None:
+        """Deletes what runs in a namespace, as its end would. The namespace stays, with what harms nobody: its end asks for every
+        kind of object that there is, which takes 0.3 s of CPU time.
+        """
+        for path in ACTING:
+            try:
+                self.delete(path.format(f"namespaces/{namespace}"), propagationPolicy="Background")
+            except Refused as refused:
+                if refused.code != 404:  # a kind that nobody has defined
+                    raise
 
     def items(self, path: str, **query: str) -> list[Object]:
         found: list[Object] = self.get(path, **query)["items"]

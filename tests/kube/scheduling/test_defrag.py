@@ -217,7 +217,7 @@ wishes = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(fragmented(), wishes)
 def test_no_sequence_of_evictions_is_shorter(small: Small, wanted: Wanted):
     found = small.search(wanted, most=3)
