@@ -88,8 +88,8 @@ BENCHES = {
         "container that passes it in the second. `peak` is the default, `max` the own peak and 15 %. Slack "
         "is the mean over containers, `of sums` that of all advice over all later peaks. `told` is the rate "
         "of misses that the back-test reported, `kept` how many traces had at most 5 % misses at less than "
-        "40 % slack, by the mean and by the sums. Families with a star were written after the two parts of "
-        "the rule; how the headroom is chosen was compared on all of them. Nothing is timed.",
+        "40 % slack, by the mean and by the sums. Families with a star were written after the rule and the "
+        "way it chooses headroom were fixed, and no seed of these was looked at before. Nothing is timed.",
     ),
     "bench.recommend_scale": Bench(
         "Advice from 30 days of 500 containers",

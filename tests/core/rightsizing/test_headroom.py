@@ -13,7 +13,7 @@ GROWTH = st.floats(0.2, 3.0)
 
 
 def pairs(growths: list[float], lag: float = 0.0) -> list[Pair]:
-    return [Pair(lag, each, number % FOLDS) for number, each in enumerate(growths)]
+    return [Pair(lag, each, number) for number, each in enumerate(growths)]
 
 
 def rate(rule: Headroom, found: list[Pair]) -> float:
@@ -32,7 +32,7 @@ def test_headroom_is_never_below_the_floor_nor_above_what_its_parts_allow(
 def test_whatever_was_seen_the_rule_is_one_of_the_grid_and_its_score_is_a_rate(
     seen: list[tuple[float, float]],
 ) -> None:
-    learned = learn([Pair(lag, growth, number % FOLDS) for number, (growth, lag) in enumerate(seen)])
+    learned = learn([Pair(lag, growth, number) for number, (growth, lag) in enumerate(seen)])
     assert FLOOR <= learned.headroom.base <= 0.5
     assert 0 <= learned.headroom.reach <= 1
     assert learned.pairs == len(seen)
@@ -87,6 +87,21 @@ def test_more_data_moves_it_away_from_the_prior() -> None:
     assert steps[-1] == FLOOR < steps[0]
 
 
+def test_containers_of_one_workload_say_less_than_as_many_workloads() -> None:
+    """What such a workload does next, it does to all of them: that it never grew is one observation."""
+    calm = [1.0] * 600
+    apart = learn(pairs(calm))
+    together = learn([Pair(0.0, each, number // 100) for number, each in enumerate(calm)])
+    assert together.headroom.of(0.0) > apart.headroom.of(0.0) == FLOOR
+
+
+def test_growth_of_the_past_is_not_relied_on_to_take_up_the_headroom() -> None:
+    """A third grew by half: with 50 % for all, slack would be 33 % if that went on, and 50 % if it stopped."""
+    learned = learn(pairs([1.0] * 400 + [1.5] * 200))
+    assert learned.headroom.of(0.0) < 0.5
+    assert learn(pairs([1.0] * 200 + [1.5] * 400)).headroom.of(0.0) == 0.5
+
+
 def test_jumps_that_no_headroom_covers_waste_none_for_the_others() -> None:
     calm = learn(pairs([1.0] * 450))
     jumps = learn(pairs([1.0] * 400 + [9.0] * 50))
@@ -120,7 +135,7 @@ def test_as_many_misses_as_the_peak_and_fifteen_percent_or_fewer(growths: list[f
 
 def test_what_is_told_is_measured_on_containers_that_were_not_learned_from() -> None:
     """One fold grows and the others do not: the rule that the others choose misses all of it."""
-    found = [Pair(0.0, 1.3 if number % FOLDS == 0 else 1.0, number % FOLDS) for number in range(1000)]
+    found = [Pair(0.0, 1.3 if number % FOLDS == 0 else 1.0, number) for number in range(1000)]
     learned = learn(found)
     assert learned.score is not None
     assert learned.score.miss == pytest.approx(1 / FOLDS)

@@ -32,9 +32,16 @@ class Pair:
     lag: float
     growth: float
     """The container's peak after the split, as a multiple of the group's peak before it."""
-    fold: int
-    """Pairs of one workload are in one fold, so that none is judged by what was learned from its like."""
+    unit: int
+    """The number of its workload, or of its container where there are few workloads: what happens to one pair
+    of a unit often happens to the others at the same time.
+    """
     weight: float = 1.0
+
+    @property
+    def fold(self) -> int:
+        """Pairs of one unit are in one fold, so that none is judged by what was learned from its like."""
+        return self.unit % FOLDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +93,26 @@ def pairs(groups: Sequence[Group], first: int, end: int, least: int) -> list[Pai
     """Lists what happened after each split, for learning; at most MOST_PAIRS, evenly chosen."""
     found: list[Pair] = []
     group, at, lag, own = None, -1, 0.0, 0.0
-    folds = _folds(groups)
+    units = _units(groups)
     for seen, cut, track, peak in splits(groups, first, end, least):
         if group is None or seen is not group or cut != at:
             group, at = seen, cut
             lag, own = lag_of(seen, cut), highest(seen.tracks, cut)
-        fold = folds.get((seen.owner.workload, ""))
-        if fold is None:
-            fold = folds[seen.owner.workload, track.instance]
-        found.append(Pair(lag, peak / own, fold))
+        unit = units.get((seen.owner.workload, ""))
+        if unit is None:
+            unit = units[seen.owner.workload, track.instance]
+        found.append(Pair(lag, peak / own, unit))
     if len(found) <= MOST_PAIRS:
         return found
     return [found[number * len(found) // MOST_PAIRS] for number in range(MOST_PAIRS)]
 
 
-def _folds(groups: Sequence[Group]) -> dict[tuple[str, str], int]:
-    """Deals workloads out to folds in turn, or single instances if there are too few workloads."""
+def _units(groups: Sequence[Group]) -> dict[tuple[str, str], int]:
+    """Numbers the workloads, or the single instances if there are too few workloads."""
     apart = {(each.owner.workload, "") for each in groups}
     if len(apart) < FOLDS:
         apart = {(each.owner.workload, track.instance) for each in groups for track in each.tracks}
-    return {key: number % FOLDS for number, key in enumerate(sorted(apart))}
+    return {key: number for number, key in enumerate(sorted(apart))}
 
 
 def score(

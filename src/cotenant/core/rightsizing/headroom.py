@@ -3,17 +3,23 @@
 Headroom has two parts. `base` is for everybody. `reach` is for containers whose peak is below that of their
 siblings: what one replica has met, another will meet. How much each counts is chosen from a small grid by
 back-test: two parameters, so that little data cannot mislead it. (Parts for containers whose peaks are
-uneven, new or growing were tried, and gained nothing on traces that they were not fitted to.) Where data
-are very few, a prior of typical containers decides.
+uneven, new or growing, or whose siblings grew, were tried, and gained nothing on traces that they were not
+fitted to.) Where data are very few, a prior of typical containers decides.
 
 Two figures are bounded, the rate of misses and the slack. The choice is the rule that most likely keeps both:
-each is taken to be what the back-test measured, give or take a standard error. Of rules that are as likely
-the one with the least slack is taken. Where both cannot be kept, slack is, with as few misses as it allows.
+each is taken to be what the back-test measured, give or take a standard error. A workload with many
+containers says less than as many workloads, since what it does next it does to all of them. Of rules that are
+as likely the one with the least slack is taken. Where both cannot be kept, slack is, with as few misses as it
+allows.
+
+Slack is counted with caution: growth of the past takes up headroom, and may not go on. So of each growth only
+the square root counts there, half of it on the scale of factors.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -30,20 +36,22 @@ CAP = 0.5
 _BASE = (0.15, 0.17, 0.19, 0.21, 0.23, 0.25, 0.27, 0.30, 0.33, 0.36, 0.40, 0.45, 0.50)
 _REACH = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-_MISS_ERROR, _SLACK_ERROR = 0.01, 0.04
-"""Standard errors of both, however many containers were seen: the time to come is not the history. That of
-misses comes on top of their chance error.
+_MISS_ERROR, _SLACK_ERROR = 0.02, 0.02
+"""Standard errors of both, however many containers were seen: the time to come is not the history. Their
+chance errors come on top.
 """
+_TOGETHER = 0.1
+"""How much containers of one workload have in common: the correlation of what happens to two of them."""
 _AS_LIKELY = 0.01
 """Rules whose chances differ by less, as a part of them, are as likely to keep both bounds."""
 MOST = 2.0
 """A peak that grows more than this, as when a container first loads its model, is out of reach of any
 headroom.
 """
-_PRIOR_WEIGHT = 40.0
-"""The prior counts as this many pairs."""
+_PRIOR_WEIGHT = 10.0
+"""The prior counts as this many containers that have nothing in common."""
 _PRIOR = tuple(
-    Pair(lag, growth, -1, weight)
+    Pair(lag, growth, 0, weight)
     for lag, growth, weight in (
         (0.0, 1.00, 0.750),
         (0.0, 1.17, 0.030),
@@ -83,12 +91,6 @@ class Learned:
     """How many times a container was looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounds:
-    miss: float
-    slack: float
-
-
 @dataclass(slots=True)
 class _Sums:
     weight: float = 0.0
@@ -96,6 +98,9 @@ class _Sums:
     out_of_reach: float = 0.0
     """Of those that were missed, what no rule of the grid would have covered."""
     slack: float = 0.0
+    wasted: float = 0.0
+    """The slack if only half of all growth goes on."""
+    wasted_squares: float = 0.0
 
     def plus(self, other: _Sums, times: float = 1.0) -> _Sums:
         return _Sums(
@@ -103,14 +108,19 @@ class _Sums:
             self.missed + times * other.missed,
             self.out_of_reach + times * other.out_of_reach,
             self.slack + times * other.slack,
+            self.wasted + times * other.wasted,
+            self.wasted_squares + times * other.wasted_squares,
         )
+
+    def scaled(self, weight: float) -> _Sums:
+        return _Sums().plus(self, weight / self.weight if self.weight else 0.0)
 
 
 def learn(pairs: Sequence[Pair], miss: float = MISS, slack: float = SLACK) -> Learned:
     """Chooses the headroom that most likely keeps the rate of misses and the slack within their bounds."""
     reaches = _REACH if any(pair.lag > 0 for pair in pairs) else _REACH[2:3]
     grid = [Headroom(*each) for each in product(_BASE, reaches)]
-    prior = [_sums(rule, _PRIOR, 1)[0] for rule in grid]
+    prior = [_sums(rule, _PRIOR, 1)[0].scaled(_PRIOR_WEIGHT) for rule in grid]
     by_fold = [_sums(rule, pairs, FOLDS) for rule in grid]
     total = []
     for folds in by_fold:
@@ -118,53 +128,81 @@ def learn(pairs: Sequence[Pair], miss: float = MISS, slack: float = SLACK) -> Le
         for each in folds:
             added = added.plus(each)
         total.append(added)
-    bounds = _Bounds(miss, slack)
-    chosen = grid[_best(total, prior, bounds)]
-    return Learned(chosen, _validated(by_fold, total, prior, bounds), len(pairs))
+    search = _Search(prior, _independent(pairs) / max(1, len(pairs)), miss, slack)
+    chosen = grid[search.best(total)]
+    return Learned(chosen, _validated(by_fold, total, search), len(pairs))
+
+
+def _independent(pairs: Sequence[Pair]) -> float:
+    """Returns how many containers without anything in common would say as much as these: each split looks at
+    the same containers again, and those of one unit are alike.
+    """
+    sizes = Counter(pair.unit for pair in pairs)
+    containers = len(pairs) / len(SPLITS)
+    if not containers:
+        return 0.0
+    together = sum((size / len(SPLITS)) ** 2 for size in sizes.values()) / containers
+    return containers / (1 + _TOGETHER * max(0.0, together - 1))
 
 
 def _sums(rule: Headroom, pairs: Sequence[Pair], folds: int) -> list[_Sums]:
     found = [_Sums() for _ in range(folds)]
     for pair in pairs:
-        size = 1 + rule.of(pair.lag)
-        sums = found[pair.fold]
-        sums.weight += pair.weight
-        if pair.growth > size:
-            sums.missed += pair.weight
-            if pair.growth > MOST:
-                sums.out_of_reach += pair.weight
+        size, growth, weight = 1 + rule.of(pair.lag), pair.growth, pair.weight
+        sums = found[pair.unit % folds]
+        sums.weight += weight
+        if growth > size:
+            sums.missed += weight
+            if growth > MOST:
+                sums.out_of_reach += weight
         else:
-            sums.slack += pair.weight * slack_of(size / pair.growth)
+            sums.slack += weight * slack_of(size / growth)
+        wasted = slack_of(size / (math.sqrt(growth) if growth > 1 else growth))
+        sums.wasted += weight * wasted
+        sums.wasted_squares += weight * wasted * wasted
     return found
 
 
-def _best(total: Sequence[_Sums], prior: Sequence[_Sums], bounds: _Bounds) -> int:
-    """Returns the number of the rule that most likely keeps both bounds, with the least slack of equals."""
-    seen = [
-        each.plus(typical, _PRIOR_WEIGHT / typical.weight) for each, typical in zip(total, prior, strict=True)
-    ]
-    within = [number for number, each in enumerate(seen) if each.slack <= bounds.slack * each.weight]
-    chances = {number: _chance(seen[number], bounds) for number in within or range(len(seen))}
-    likely = max(chances.values()) - _AS_LIKELY
-    return min(
-        (number for number, chance in chances.items() if chance >= likely),
-        key=lambda number: (seen[number].slack, number),
-    )
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """Finds the rule of the grid that most likely keeps both bounds."""
 
+    prior: Sequence[_Sums]
+    """Of each rule, weighted."""
+    independent: float
+    """How many independent containers a pair stands for."""
+    miss: float
+    slack: float
 
-def _chance(seen: _Sums, bounds: _Bounds) -> float:
-    """Returns the logarithm of the chance that a rule keeps both bounds.
+    def best(self, total: Sequence[_Sums]) -> int:
+        """Returns the number of the rule, the one with the least slack of equals."""
+        seen = [
+            each.scaled(each.weight * self.independent).plus(typical)
+            for each, typical in zip(total, self.prior, strict=True)
+        ]
+        within = [number for number, each in enumerate(seen) if each.wasted <= self.slack * each.weight]
+        chances = {number: self._chance(seen[number]) for number in within or range(len(seen))}
+        likely = max(chances.values()) - _AS_LIKELY
+        return min(
+            (number for number, chance in chances.items() if chance >= likely),
+            key=lambda number: (seen[number].wasted, number),
+        )
 
-    Where what is out of reach is more than the bound by itself, it does not count: the bound cannot be kept,
-    and headroom for everybody would be wasted on it.
-    """
-    hopeless = seen.out_of_reach > bounds.miss * seen.weight
-    missed = max(0.0, seen.missed - (seen.out_of_reach if hopeless else 0.0)) / seen.weight
-    containers = seen.weight / len(SPLITS)
-    error = math.sqrt(missed * (1 - missed) / containers + _MISS_ERROR**2)
-    return _log_normal((bounds.miss - missed) / error) + _log_normal(
-        (bounds.slack - seen.slack / seen.weight) / _SLACK_ERROR
-    )
+    def _chance(self, seen: _Sums) -> float:
+        """Returns the logarithm of the chance that a rule keeps both bounds.
+
+        Where what is out of reach is more than the bound by itself, it does not count: the bound cannot be
+        kept, and headroom for everybody would be wasted on it.
+        """
+        hopeless = seen.out_of_reach > self.miss * seen.weight
+        missed = max(0.0, seen.missed - (seen.out_of_reach if hopeless else 0.0)) / seen.weight
+        wasted = seen.wasted / seen.weight
+        spread = max(0.0, seen.wasted_squares / seen.weight - wasted**2)
+        miss_error = math.sqrt(missed * (1 - missed) / seen.weight + _MISS_ERROR**2)
+        slack_error = math.sqrt(spread / seen.weight + _SLACK_ERROR**2)
+        return _log_normal((self.miss - missed) / miss_error) + _log_normal(
+            (self.slack - wasted) / slack_error
+        )
 
 
 def _log_normal(deviations: float) -> float:
@@ -172,14 +210,12 @@ def _log_normal(deviations: float) -> float:
     return math.log(max(math.erfc(-deviations / math.sqrt(2)) / 2, 1e-300))
 
 
-def _validated(
-    by_fold: Sequence[Sequence[_Sums]], total: Sequence[_Sums], prior: Sequence[_Sums], bounds: _Bounds
-) -> Score | None:
+def _validated(by_fold: Sequence[Sequence[_Sums]], total: Sequence[_Sums], search: _Search) -> Score | None:
     """Measures each fold by the rule that the other folds choose."""
     seen = _Sums()
     for fold in range(FOLDS):
         others = [every.plus(folds[fold], -1.0) for every, folds in zip(total, by_fold, strict=True)]
-        seen = seen.plus(by_fold[_best(others, prior, bounds)][fold])
+        seen = seen.plus(by_fold[search.best(others)][fold])
     if not seen.weight:
         return None
     return Score(seen.missed / seen.weight, seen.slack / seen.weight, round(seen.weight))
