@@ -1,7 +1,7 @@
 """Somebody with the role `edit` in one namespace against grants, cards and another namespace's pods, all on real parts.
 
 Policies are tried one by one in policies/; here the whole product stands against an author who means harm.
-COTENANT_FLOOD sends more requests to a server than the 2,000 of every run; COTENANT_WISHES=all tries twice as many pods.
+COTENANT_FLOOD sends more requests to a server than the 1,000 of every run; COTENANT_WISHES=all tries twice as many pods.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
 
 pytestmark = pytest.mark.timeout(120)
-FLOOD = int(os.environ.get("COTENANT_FLOOD", "2000"))
+FLOOD = int(os.environ.get("COTENANT_FLOOD", "1000"))
 """Requests, of up to 150 KB, that are sent straight to a server."""
 PATIENCE = 3.0
 SOON = 30.0
@@ -298,7 +298,7 @@ class TestCannotStopOthers:
             flood.append(hands.submit(makes_anew, author, namespace, 40))
             _binds(api, innocent, "during", memory="1Gi")
             results = [each.result() for each in flood]
-            assert results.count(True) > 80, "most of it waits"
+            assert results.count(True) > len(results) * 0.6, "most of it waits"
             _binds(api, innocent, "after", memory="1Gi")
             assert longest_answer(cotenant, api, namespace, node) < 1.0
             while time.monotonic() < began + PATIENCE + 3:

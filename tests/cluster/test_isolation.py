@@ -152,18 +152,18 @@ def test_a_testbed_that_is_killed_leaves_no_process(testbeds: list[Testbed], wha
 def test_cgroups_that_a_killed_testbed_left_are_removed_by_the_next(
     testbeds: list[Testbed], can_run_kubelet: None
 ):
-    testbeds.append(Testbed("control-plane"))
+    testbeds.append(Testbed("etcd"))
     testbeds[0].ready()
     testbeds[0].end()
     assert _until(lambda: testbeds[0].living() == {})
-    testbeds.append(Testbed("control-plane"))
+    testbeds.append(Testbed("etcd"))
     testbeds[1].ready()
     assert testbeds[0].name not in cgroups.left()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_end_everything(testbeds: list[Testbed], number: signal.Signals):
-    testbeds.append(Testbed("control-plane"))
+    testbeds.append(Testbed("etcd"))
     testbeds[0].ready()
     os.killpg(testbeds[0].launcher.pid, number)
     assert testbeds[0].launcher.wait(30) != 0

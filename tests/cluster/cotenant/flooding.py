@@ -93,7 +93,7 @@ def nonsense() -> Iterator[Object]:
         lambda name: pod(name, *(container(f"c{at}", memory="2Gi") for at in range(32))),
         lambda name: pod(name, *(container(f"c{at}", memory="1Gi") for at in range(500))),
     ]
-    for number in range(10):
+    for number in range(5):
         for at, kind in enumerate(kinds):
             yield kind(f"odd-{at}-{number}")
 
