@@ -27,6 +27,9 @@ LARGEST_BODY = 64 * 2**20
 PREFIXES = ("", "/gpushare-scheduler")
 """Configurations made for gpushare's extender have the second."""
 
+CHOOSE = "choose"
+"""The verb in place of filter where nobody else has a say about the nodes that fit: it answers with the best."""
+
 WITHOUT_GPU = "prioritize-without-gpu"
 """The verb that a scheduler calls for pods without GPU, where it is set up so."""
 
@@ -60,6 +63,7 @@ class Extender:
         """By path."""
         verbs: dict[str, Verb] = {
             "filter": self._deciding("filter", self._filter),
+            CHOOSE: self._deciding(CHOOSE, self._choose),
             "prioritize": self._deciding("prioritize", self._prioritize),
             WITHOUT_GPU: self._deciding(WITHOUT_GPU, self._prioritize_without_gpu),
             "preempt": self._deciding("preempt", self._preempt),
@@ -112,6 +116,9 @@ class Extender:
 
     def _filter(self, body: bytes) -> bytes:
         return self.decider.filter(messages.read(body, messages.Args))
+
+    def _choose(self, body: bytes) -> bytes:
+        return self.decider.choose(messages.read(body, messages.Args))
 
     def _prioritize(self, body: bytes) -> bytes:
         return self.decider.prioritize(messages.read(body, messages.Args))
