@@ -15,7 +15,7 @@ from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.extender.serving import Extender
 
-VERBS = ("filter", "prioritize", "prioritize-without-gpu", "preempt", "bind")
+VERBS = ("filter", "choose", "prioritize", "prioritize-without-gpu", "preempt", "bind")
 PREFIXES = ("", "/gpushare-scheduler")
 
 
@@ -52,6 +52,8 @@ def test_the_way_of_a_pod(prefix):
         said = await answer.json()
         assert said["NodeNames"] == ["n1"]
         assert list(said["FailedAndUnresolvableNodes"]) == ["n2"]
+        answer = await http.post(f"{prefix}/choose", json=args)
+        assert (await answer.json())["NodeNames"] == ["n1"]
         answer = await http.post(f"{prefix}/prioritize", json={**args, "NodeNames": ["n1"]})
         assert await answer.json() == [{"Host": "n1", "Score": 10}]
         answer = await http.post(f"{prefix}/bind", json=bind_args())
@@ -116,7 +118,7 @@ def test_what_nobody_foresaw_is_logged_and_said_to_be_ours(monkeypatch, caplog):
         def broken(*_):
             raise ZeroDivisionError("a bug")
 
-        for name in ("filter", "prioritize", "prioritize_without_gpu", "preempt"):
+        for name in ("filter", "choose", "prioritize", "prioritize_without_gpu", "preempt"):
             monkeypatch.setattr(at.decider, name, broken)
         monkeypatch.setattr(at.binder, "bind", broken)
         bodies = {verb: {"Pod": pod_json("a"), "NodeNames": ["n1"]} for verb in VERBS} | {"bind": bind_args()}
