@@ -28,7 +28,7 @@ PREFIXES = ("", "/gpushare-scheduler")
 """Configurations made for gpushare's extender have the second."""
 
 CHOOSE = "choose"
-"""The verb in place of filter where nobody else has a say about the nodes that fit: it answers with the best."""
+"""The verb in place of filter that names the best node alone, where nobody else has a say about nodes."""
 
 WITHOUT_GPU = "prioritize-without-gpu"
 """The verb that a scheduler calls for pods without GPU, where it is set up so."""
