@@ -63,6 +63,29 @@ def test_the_way_of_a_pod(prefix):
     served(main, cluster())
 
 
+def test_two_pods_are_not_promised_the_same_room_however_their_requests_arrive():
+    """kube-scheduler asks about the second while the bind of the first is on its way."""
+
+    async def main(at, http):
+        at.api.add_node(node_json("n2", 16))
+        for name in ("b", "c"):
+            at.api.add(pod_json(name, "16Gi", annotations={names.PLACEMENT: "binpack"}))
+        both = {"Nodes": None, "NodeNames": ["n1", "n2"]}
+
+        async def choose(name):
+            pod = pod_json(name, "16Gi", annotations={names.PLACEMENT: "binpack"})
+            answer = await http.post("/choose", json={"Pod": pod, **both})
+            return (await answer.json())["NodeNames"]
+
+        assert await choose("b") == ["n2"]
+        second = asyncio.create_task(choose("c"))
+        await asyncio.sleep(0.002)
+        assert (await (await http.post("/bind", json=bind_args("b", "n2"))).json()) == {"Error": ""}
+        assert await second == ["n1"]
+
+    served(main, cluster())
+
+
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_who_does_not_lead_says_so(prefix):
     async def main(at, http):

@@ -12,6 +12,7 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
+from cotenant.kube.extender.bind_order import BindOrder
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.fields import gpu_fields
 from cotenant.kube.pods.requests import beside_gpus, fits_otherwise
@@ -67,6 +68,7 @@ class Decider:
     _asked: tuple[tuple[str, str], tuple[Demand, ...]] = (("", ""), ())
 
     def __post_init__(self) -> None:
+        self.bind_order = BindOrder(self.cluster)
         self._keep = gpu_fields(self.dialects).keep
         """Cuts a pod to what the line needs: kube-scheduler sends all of it, and the line keeps it."""
 
@@ -98,6 +100,7 @@ class Decider:
         if not all_that_fit:
             best = best_named(self.cluster, pod.metadata.uid, demands, names, beside_gpus(pod))
             if best is not None:
+                self.bind_order.chosen(pod.metadata.uid)
                 self.line.asked(pod.metadata.uid)
                 return messages.filtered([best], {}, {})
         rows = self.cluster.rows(names)
