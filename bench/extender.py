@@ -2,11 +2,12 @@
 
     python -m bench.extender [--nodes 100 1000 5000] [--measured 1000] [--turns 5]
 
-For each size: how long filter, prioritize and bind take with the names of all nodes in the body, and how many
-pods a second the real kube-scheduler binds with our extender and with the null extender (Go, says yes to
-everything, binds by the same one POST), with the same configuration, in turns. A machine that others use as
-well is slower at one time than at another: so the two of a turn are compared, and the median of the turns
-counts. Each node has eight GPUs and four running pods.
+For each size: how long choose, filter, prioritize and bind take with the names of all nodes in the body, and
+how many pods a second the real kube-scheduler binds with our extender and with the null extender (Go, says
+yes to everything, binds by the same one POST), in turns. Both are configured as the chart does it, but the
+null extender filters and does not choose. A machine that others use as well is slower at one time than at
+another: so the two of a turn are compared, and the median of the turns counts. Each node has eight GPUs and
+four running pods.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ TESTS = Path(__file__).resolve().parent.parent / "tests"
 sys.path.insert(0, str(TESTS))
 
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of  # noqa: E402
+from cluster.cotenant.measuring import attempts  # noqa: E402
 from cluster.testbed import binaries, hollow, places  # noqa: E402
 from cluster.testbed.component import Component, answers  # noqa: E402
 from cluster.testbed.controlplane import ControlPlane  # noqa: E402
@@ -42,6 +44,7 @@ from cotenant.kube.api.auth.kubeconfig import read  # noqa: E402
 from cotenant.kube.api.client import Client, Selection  # noqa: E402
 from cotenant.kube.api.patches import Guard  # noqa: E402
 from cotenant.kube.api.resources import PODS  # noqa: E402
+from cotenant.kube.extender.serving import CHOOSE  # noqa: E402
 from cotenant.kube.settings import Settings  # noqa: E402
 from cotenant.settings.loading import read_settings  # noqa: E402
 
@@ -52,7 +55,7 @@ CALLS = 300
 AT_ONCE = 32
 NAMESPACE, SYSTEM = "bench", "cotenant-system"
 OURS, NULL = 8444, 8888
-PROMISED = {"filter p50": 3.0, "filter p99": 30.0, "memory": 350.0, "pods": 0.9}
+PROMISED = {"choose p50": 3.0, "choose p99": 30.0, "memory": 350.0, "pods": 0.9}
 """Milliseconds at 5,000 nodes; MB; the share of the null extender's pods per second."""
 
 
@@ -78,6 +81,8 @@ class Bench:
         extender = {"pods_without_gpu": pods_without_gpu}
         self.settings = read_settings(Settings, {"namespace": SYSTEM, "extender": extender}, {})
         self.random = random.Random(1)
+        self.repeated = 0
+        """Attempts of kube-scheduler beyond one for each pod: filter promised what bind did not find."""
 
     def prepare(self) -> None:
         """Creates the namespaces, and the Lease that an installation has."""
@@ -135,7 +140,7 @@ class Bench:
 
     async def pods_a_second(self, port: int, count: int) -> float:
         """Measures from the moment that kube-scheduler sees the pods to the last binding."""
-        schedule_by(self.plane, self.settings, port)
+        schedule_by(self.plane, self.settings, port, CHOOSE if port == OURS else "filter")
         async with Client(self.access) as client:
             listed = await client.list(PODS, Selection(NAMESPACE), newest=True)
             await asyncio.sleep(3)  # its caches are warm then, as they are in a running cluster
@@ -146,6 +151,8 @@ class Bench:
             )
             self.plane.scheduler.resume()
             took = await self._until_bound(client, listed.resource_version, count)
+        if port == OURS:
+            self.repeated += int(attempts(self.plane)) - count
         self._clear()
         return count / took
 
@@ -169,34 +176,44 @@ class Bench:
                 api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/{each['metadata']['name']}")
 
     async def verbs(self, all_names: Sequence[str]) -> dict[str, list[float]]:
-        """Measures the milliseconds of each call, one after another, as kube-scheduler calls."""
-        took: dict[str, list[float]] = {"filter": [], "prioritize": [], "bind": []}
+        """Measures the milliseconds of each call, one after another, as kube-scheduler calls: after choose
+        comes the bind of that pod.
+        """
+        took: dict[str, list[float]] = {CHOOSE: [], "filter": [], "prioritize": [], "bind": []}
         connection = http.client.HTTPConnection("127.0.0.1", OURS, timeout=30)
         for verb in ("filter", "prioritize"):
             for number in range(CALLS):
                 asked = pod(f"asked-{number}", self.random.choice([1, 2, 4, 8, 16, 40]))
                 asked["metadata"]["uid"] = f"asked-{number}"
-                mixed = list(all_names)
-                self.random.shuffle(mixed)
-                body = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": mixed}).encode()
-                took[verb].append(_timed(connection, verb, body))
+                took[verb].append(_timed(connection, verb, self._about(asked, all_names))[0])
         async with Client(self.access) as client:
             for number in range(CALLS):
-                made = await client.create(PODS, pod(f"measured-b{number}", 1, "nobody"), NAMESPACE)
+                asked = pod(f"measured-b{number}", self.random.choice([1, 2, 4, 8]), "nobody")
+                made = await client.create(PODS, asked, NAMESPACE)
+                asked["metadata"]["uid"] = made.metadata.uid
+                spent, answer = _timed(connection, CHOOSE, self._about(asked, all_names))
+                took[CHOOSE].append(spent)
                 body = json.dumps(
                     {
                         "PodName": made.metadata.name,
                         "PodNamespace": NAMESPACE,
                         "PodUID": made.metadata.uid,
-                        "Node": self.random.choice(all_names),
+                        "Node": answer["NodeNames"][0],
                     }
                 ).encode()
-                took["bind"].append(_timed(connection, "bind", body))
+                took["bind"].append(_timed(connection, "bind", body)[0])
         self._clear()
         return took
 
+    def _about(self, asked: dict[str, Any], all_names: Sequence[str]) -> bytes:
+        """Encodes a question about a pod, with all nodes in random order."""
+        mixed = list(all_names)
+        self.random.shuffle(mixed)
+        return json.dumps({"Pod": asked, "Nodes": None, "NodeNames": mixed}).encode()
 
-def _timed(connection: http.client.HTTPConnection, verb: str, body: bytes) -> float:
+
+def _timed(connection: http.client.HTTPConnection, verb: str, body: bytes) -> tuple[float, Any]:
+    """Returns the milliseconds and the answer."""
     began = time.perf_counter()
     connection.request("POST", f"/{verb}", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
@@ -205,7 +222,7 @@ def _timed(connection: http.client.HTTPConnection, verb: str, body: bytes) -> fl
     answer = json.loads(said)
     if response.status != 200 or (isinstance(answer, dict) and answer.get("Error")):
         raise SystemExit(f"{verb}: {response.status} {str(answer)[:300]}")
-    return took
+    return took, answer
 
 
 async def _all(work: Iterable[Awaitable[Any]]) -> None:
@@ -268,13 +285,14 @@ async def measure(count: int, measured: int, turns: int) -> dict[str, float]:
     each = {name: "  ".join(f"{rate:.1f}" for rate in found) for name, found in rates.items()}
     print(f"   pods/s      ours {ours:.1f} ({each['ours']})   null {null:.1f} ({each['null']})")
     print(f"               {_beside(rates):.0%} of the null extender, {measured} pods each time")
+    print(f"               {bench.repeated} attempts were repeated, of {measured * turns}")
     each_ms = seconds / measured / turns * 1000
     print(f"   CPU         {each_ms:.1f} ms a pod of the server's, with its creation and end")
     print(f"   memory      {now:.0f} MB, {most:.0f} MB at most", flush=True)
-    ranked = sorted(took["filter"])
+    ranked = sorted(took[CHOOSE])
     return {
-        "filter p50": statistics.median(ranked),
-        "filter p99": ranked[int(len(ranked) * 0.99)],
+        "choose p50": statistics.median(ranked),
+        "choose p99": ranked[int(len(ranked) * 0.99)],
         "memory": most,
         "pods": _beside(rates),
     }
@@ -286,7 +304,7 @@ def _beside(rates: dict[str, list[float]]) -> float:
 
 
 def _record(count: int, took: dict[str, list[float]], rates: dict[str, list[float]], most: float) -> None:
-    promised = {"filter": f"{PROMISED['filter p50']:g} / {PROMISED['filter p99']:g} ms"}
+    promised = {CHOOSE: f"{PROMISED['choose p50']:g} / {PROMISED['choose p99']:g} ms"}
     rows: list[tuple[str, str, str]] = []
     for verb, each in took.items():
         ranked = sorted(each)
@@ -319,7 +337,7 @@ def main() -> int:
         found = asyncio.run(measure(count, measured, asked.turns))
         kept &= found["pods"] >= PROMISED["pods"] and found["memory"] <= PROMISED["memory"]
         kept &= (
-            found["filter p50"] <= PROMISED["filter p50"] and found["filter p99"] <= PROMISED["filter p99"]
+            found["choose p50"] <= PROMISED["choose p50"] and found["choose p99"] <= PROMISED["choose p99"]
         )
     print("promised: " + ", ".join(f"{name} {figure:g}" for name, figure in PROMISED.items()))
     return 0 if kept else 1

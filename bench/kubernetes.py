@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from cotenant.kube.extender.serving import WITHOUT_GPU
+from cotenant.kube.extender.serving import CHOOSE, WITHOUT_GPU
 from cotenant.kube.settings import Settings
 
 if TYPE_CHECKING:  # in tests/, which is on the path of benches that start a testbed
@@ -24,14 +24,14 @@ def running(component: Component) -> Iterator[Component]:
         component.stop()
 
 
-def schedule_by(plane: ControlPlane, settings: Settings, port: int) -> None:
+def schedule_by(plane: ControlPlane, settings: Settings, port: int, filter_verb: str = CHOOSE) -> None:
     """Starts kube-scheduler anew, with the extender at this port of the machine. It ranks nodes for pods
     without GPU where the settings say so, as with the chart.
     """
     resources = sorted(settings.dialects.resources)
     extender = {
         "urlPrefix": f"http://127.0.0.1:{port}",
-        "filterVerb": "filter",
+        "filterVerb": filter_verb,
         "prioritizeVerb": "prioritize",
         "bindVerb": "bind",
         "weight": 1000,

@@ -49,7 +49,7 @@ def event(api: Api, namespace: str, name: str, *words: str, seconds: float = 20)
     raise AssertionError(f"no event with {words} on {name}, only {said}")
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "choose", "prioritize", "preempt", "bind"])
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"null", b"[]", b'{"Pod": 3}', b"\xff\xfe", b"[" * 100_000, b'{"NodeNames": ["a"]}'],

@@ -27,7 +27,7 @@ from cotenant.kube.agent.mps.layout import folders_of
 from cotenant.kube.certificates.distribution import AGENT_SECRET, CA_CONFIG_MAP, CA_KEY
 from cotenant.kube.certificates.keeper import KeeperTimes, certificate_policy
 from cotenant.kube.certificates.renewal import BUNDLE_KEY
-from cotenant.kube.extender.serving import WITHOUT_GPU
+from cotenant.kube.extender.serving import CHOOSE, WITHOUT_GPU
 from cotenant.kube.settings import Settings
 from cotenant.settings.loading import read_settings
 
@@ -258,6 +258,7 @@ class TestValues:
             return found
 
         (usual,) = extenders()
+        assert usual["filterVerb"] == CHOOSE, "nobody else filters, and the weight decides the rest"
         first, second = extenders(settings__extender__pods_without_gpu=True)
         assert first == usual
         assert {key: value for key, value in second.items() if key.endswith("Verb")} == {

@@ -53,6 +53,7 @@ def messages(api: Api, namespace: str, node: str, asking: Object) -> dict[str, O
     asked = {"Pod": asking, "Nodes": None, "NodeNames": [node, "nowhere"]}
     return {
         "filter": asked,
+        "choose": asked,
         "prioritize": asked,
         "preempt": {
             "Pod": urgent,
@@ -102,7 +103,7 @@ def lower(message: Object) -> Object:
     return {key.lower(): value for key, value in message.items()}
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "choose", "prioritize", "preempt", "bind"])
 def test_a_damaged_question_to_the_extender_is_answered_or_refused_and_changes_nothing(
     verb: str, cotenant: Installation, api: Api, namespace: str, node: str, asking: Object
 ):

@@ -119,7 +119,7 @@ async def test_the_webhook_says_so_and_counts_it() -> None:
     assert registry.get_sample_value("cotenant_webhook_requests_total", {"result": "malformed"}) == 1
 
 
-@pytest.mark.parametrize("verb", ["filter", "prioritize", "preempt", "bind"])
+@pytest.mark.parametrize("verb", ["filter", "choose", "prioritize", "preempt", "bind"])
 async def test_the_extender_says_so_as_it_says_everything(verb: str) -> None:
     at = World()
     extender = Extender(at.decider, at.binder, lambda: None, CollectorRegistry())

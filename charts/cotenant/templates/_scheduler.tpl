@@ -21,7 +21,8 @@ extenders:
       caFile: /etc/cotenant-certificates/bundle.crt
       certFile: /etc/cotenant-certificates/scheduler.crt
       keyFile: /etc/cotenant-certificates/scheduler.key
-    filterVerb: filter
+    # Names the best node alone. Nobody else has a say here, and one node is not scored; `filter` would name all that fit.
+    filterVerb: choose
     prioritizeVerb: prioritize
     preemptVerb: preempt
     bindVerb: bind

@@ -293,7 +293,8 @@ class Metric(Enum):
         "histogram",
         "server",
         "cotenant_scheduler_decision_seconds",
-        "Time to answer kube-scheduler, by verb (filter, prioritize, prioritize-without-gpu, preempt, bind).",
+        "Time to answer kube-scheduler, by verb (choose or filter, prioritize, prioritize-without-gpu, "
+        "preempt, bind).",
         ("verb",),
         (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
     )

@@ -220,7 +220,7 @@ class Installation:
                 "certData": secret["scheduler.crt"],
                 "keyData": secret["scheduler.key"],
             },
-            "filterVerb": "filter",
+            "filterVerb": "choose",
             "prioritizeVerb": "prioritize",
             "preemptVerb": "preempt",
             "bindVerb": "bind",

@@ -18,7 +18,7 @@ def total(metrics: str, name: str, **labels: str) -> float:
 
 
 def filter_calls(metrics: str) -> float:
-    return total(metrics, "cotenant_scheduler_decision_seconds_count", verb="filter")
+    return total(metrics, "cotenant_scheduler_decision_seconds_count", verb="choose")
 
 
 def evictions(metrics: str) -> float:

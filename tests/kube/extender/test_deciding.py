@@ -43,6 +43,19 @@ def filtered(at: World, body, *nodes: str):
     return said["NodeNames"], said["FailedNodes"], said["FailedAndUnresolvableNodes"]
 
 
+def chosen(at: World, body, *nodes: str):
+    said = json.loads(at.decider.choose(Args(typed(body), node_names=list(nodes))))
+    assert said["Error"] == ""
+    return said["NodeNames"], said["FailedNodes"], said["FailedAndUnresolvableNodes"]
+
+
+def ranked_first(at: World, body, *nodes: str) -> list[str]:
+    """The node to which prioritize gives most, of those that filter names."""
+    fits = filtered(at, body, *nodes)[0]
+    said = json.loads(at.decider.prioritize(Args(typed(body), node_names=fits)))
+    return [each["Host"] for each in said if each["Score"] == 10]
+
+
 def preempted(at: World, body, **proposed: tuple[str, ...]) -> dict[str, set[str]]:
     """By node, the names of the victims."""
     asked = {
@@ -170,6 +183,70 @@ def test_one_node_is_the_best_and_every_other_has_at_most_nine(cards, size):
     if fits:
         assert scores[0] == 10
         assert all(0 <= score <= 9 for score in scores[1:])
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.lists(st.integers(1, 16), max_size=3), min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 11), st.integers(1, 16)), max_size=12),
+    st.sampled_from(["frag", "binpack", "spread"]),
+    st.integers(1, 16),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_choose_names_the_node_that_prioritize_ranks_first_or_answers_like_filter(
+    cards, running, placement, size, gpus, data
+):
+    """Whatever is asked for, on any of the nodes, and with GPUs held for the pod or for others: the same node
+    is taken as if kube-scheduler had scored those that fit, and nobody is refused who fits somewhere.
+    """
+
+    async def main():
+        at = cluster(**{f"n{i}": tuple(each) for i, each in enumerate(cards)})
+        for i, (node, memory) in enumerate(running):
+            if node < len(cards) and max(at.free(f"n{node}"), default=0) >= memory:
+                await runs(at, f"r{i}", f"{memory}Gi", f"n{node}")
+        for uid in ("uid-a", "uid-other"):
+            node = data.draw(st.integers(0, len(cards) - 1))
+            if data.draw(st.booleans()) and cards[node]:
+                at.cluster.hold(uid, f"n{node}", [f"GPU-n{node}-0"])
+        every = [f"n{i}" for i in range(len(cards))] + ["unknown"]
+        asked = data.draw(st.lists(st.sampled_from(every), unique=True))
+        annotations = {names.PLACEMENT: placement}
+        if gpus:
+            annotations[names.gpu_count("main")] = str(gpus)
+        body = pod_json("a", f"{size * max(gpus, 1)}Gi", annotations=annotations)
+        best = ranked_first(at, body, *asked)
+        found = chosen(at, body, *asked)
+        assert found == ((best, {}, {}) if best else filtered(at, body, *asked))
+        assert set(asked) == {*found[1], *found[2]} or best
+
+    run(main)
+
+
+def test_whom_choose_refuses_waits_in_line_and_whom_it_serves_does_not():
+    async def main():
+        at = cluster(n1=(16,), n2=(16,), small=(4,))
+        await runs(at, "x", "12Gi")
+        body = pod_json("a", "8Gi")
+        at.api.add(body)
+        refused = chosen(at, body, "n1", "small", "unknown")
+        assert refused == (
+            [],
+            {"n1": REASONS[Verdict.NO_ROOM]},
+            {"small": REASONS[Verdict.TOO_BIG], "unknown": REASONS[Verdict.NO_CARDS]},
+        ), "preemption must know where it may help"
+        assert at.line.place_of("uid-a") == 1
+        at.api.add(pod_json("b", "8Gi"))
+        assert chosen(at, pod_json("b", "8Gi"), "n1", "n2", "small") == (["n2"], {}, {})
+        assert at.line.place_of("uid-b") is None
+
+    run(main)
+
+
+def test_choose_leaves_pods_without_gpu_to_kube_scheduler():
+    at = cluster(n1=(16,), n2=(16,))
+    assert chosen(at, pod_json("a", None, cpu="1"), "n1", "n2", "other") == (["n1", "n2", "other"], {}, {})
 
 
 def test_evictions_are_exactly_those_that_open_a_card():

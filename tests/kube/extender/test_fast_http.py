@@ -82,6 +82,7 @@ def test_one_connection_serves_the_whole_way_of_a_pod():
         reader, writer = await at.connect()
         for verb, body, expected in (
             ("filter", asked("n1"), {"NodeNames": ["n1"]}),
+            ("choose", asked("n1"), {"NodeNames": ["n1"]}),
             ("prioritize", asked("n1"), [{"Host": "n1", "Score": 10}]),
             ("gpushare-scheduler/filter", asked("n1"), {"NodeNames": ["n1"]}),
             ("bind", BIND, {"Error": ""}),

@@ -15,7 +15,7 @@ from cotenant.dialects.aliyun import Aliyun
 from cotenant.dialects.registry import Dialects
 from cotenant.kube.extender.serving import Extender
 
-VERBS = ("filter", "prioritize", "prioritize-without-gpu", "preempt", "bind")
+VERBS = ("filter", "choose", "prioritize", "prioritize-without-gpu", "preempt", "bind")
 PREFIXES = ("", "/gpushare-scheduler")
 
 
@@ -52,11 +52,36 @@ def test_the_way_of_a_pod(prefix):
         said = await answer.json()
         assert said["NodeNames"] == ["n1"]
         assert list(said["FailedAndUnresolvableNodes"]) == ["n2"]
+        answer = await http.post(f"{prefix}/choose", json=args)
+        assert (await answer.json())["NodeNames"] == ["n1"]
         answer = await http.post(f"{prefix}/prioritize", json={**args, "NodeNames": ["n1"]})
         assert await answer.json() == [{"Host": "n1", "Score": 10}]
         answer = await http.post(f"{prefix}/bind", json=bind_args())
         assert (answer.status, await answer.json()) == (200, {"Error": ""})
         assert at.api.truth("a").spec.node_name == "n1"
+
+    served(main, cluster())
+
+
+def test_two_pods_are_not_promised_the_same_room_however_their_requests_arrive():
+    """kube-scheduler asks about the second while the bind of the first is on its way."""
+
+    async def main(at, http):
+        at.api.add_node(node_json("n2", 16))
+        for name in ("b", "c"):
+            at.api.add(pod_json(name, "16Gi", annotations={names.PLACEMENT: "binpack"}))
+        both = {"Nodes": None, "NodeNames": ["n1", "n2"]}
+
+        async def choose(name):
+            pod = pod_json(name, "16Gi", annotations={names.PLACEMENT: "binpack"})
+            answer = await http.post("/choose", json={"Pod": pod, **both})
+            return (await answer.json())["NodeNames"]
+
+        assert await choose("b") == ["n2"]
+        second = asyncio.create_task(choose("c"))
+        await asyncio.sleep(0.002)
+        assert (await (await http.post("/bind", json=bind_args("b", "n2"))).json()) == {"Error": ""}
+        assert await second == ["n1"]
 
     served(main, cluster())
 
@@ -116,7 +141,7 @@ def test_what_nobody_foresaw_is_logged_and_said_to_be_ours(monkeypatch, caplog):
         def broken(*_):
             raise ZeroDivisionError("a bug")
 
-        for name in ("filter", "prioritize", "prioritize_without_gpu", "preempt"):
+        for name in ("filter", "choose", "prioritize", "prioritize_without_gpu", "preempt"):
             monkeypatch.setattr(at.decider, name, broken)
         monkeypatch.setattr(at.binder, "bind", broken)
         bodies = {verb: {"Pod": pod_json("a"), "NodeNames": ["n1"]} for verb in VERBS} | {"bind": bind_args()}

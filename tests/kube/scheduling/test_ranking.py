@@ -33,7 +33,7 @@ from cotenant.core.seen_pods import SeenPods
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.demand_mask import in_order
 from cotenant.kube.scheduling.placing import outlook, place_pod, put_all, rooms_of
-from cotenant.kube.scheduling.ranking import best, scores, scores_without_gpu
+from cotenant.kube.scheduling.ranking import best, best_named, scores, scores_without_gpu
 from cotenant.kube.scheduling.scan import Verdict, scan
 
 
@@ -256,6 +256,25 @@ def test_the_best_node_is_the_one_with_the_highest_score(
     row = best(cluster, "me", [demand], rows, asked)
     assert (row is None) == (not found.any())
     assert row is None or found[rows.tolist().index(row)] == 10
+
+
+@given(fleets(most=6), demands(), requests, st.data())
+def test_of_the_nodes_that_are_named_the_best_is_found_whichever_and_however_many_they_are(
+    cluster: ClusterLedger, demand: Demand, asked: Requests, data: st.DataObject
+) -> None:
+    names = data.draw(st.lists(st.sampled_from([*cluster.nodes, "unknown"]), unique=True))
+    rows = cluster.rows(names)
+    row = best(cluster, "me", [demand], rows[rows >= 0], asked)
+    expected = None if row is None else cluster.name(row)
+    assert best_named(cluster, "me", [demand], names, asked) == expected
+
+
+def test_the_best_of_many_equal_nodes_is_the_first_that_is_named() -> None:
+    cluster = ledger_of_cluster(*([(16, 16)] for _ in range(40)))
+    every = sorted(cluster.nodes)
+    for gone in (0, 3, 4, 15):
+        assert best_named(cluster, "me", [gib(4)], every[:gone:-1], NO_REQUESTS) == every[gone + 1]
+    assert best_named(ClusterLedger(), "me", [gib(4)], every, NO_REQUESTS) is None
 
 
 @given(fleets(most=6), demands(), requests)

@@ -12,13 +12,14 @@ from cotenant.dialects.registry import Dialects
 from cotenant.kube.api.objects import Node, Pod
 from cotenant.kube.api.store import Store
 from cotenant.kube.extender import messages
+from cotenant.kube.extender.bind_order import BindOrder
 from cotenant.kube.pods.demand import demand_of
 from cotenant.kube.pods.fields import gpu_fields
 from cotenant.kube.pods.requests import beside_gpus, fits_otherwise
 from cotenant.kube.pods.unschedulable import created_at
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 from cotenant.kube.scheduling.matrix import Rows
-from cotenant.kube.scheduling.ranking import by_place, scores, scores_without_gpu
+from cotenant.kube.scheduling.ranking import best_named, by_place, scores, scores_without_gpu
 from cotenant.kube.scheduling.reasons import BEING_BOUND, REASONS
 from cotenant.kube.scheduling.scan import Verdict, scan
 from cotenant.kube.scheduling.tenants import LEAVES
@@ -67,10 +68,21 @@ class Decider:
     _asked: tuple[tuple[str, str], tuple[Demand, ...]] = (("", ""), ())
 
     def __post_init__(self) -> None:
+        self.bind_order = BindOrder(self.cluster)
         self._keep = gpu_fields(self.dialects).keep
         """Cuts a pod to what the line needs: kube-scheduler sends all of it, and the line keeps it."""
 
     def filter(self, args: messages.Args) -> bytes:
+        return self._filter(args, all_that_fit=True)
+
+    def choose(self, args: messages.Args) -> bytes:
+        """Answers like filter, but of the nodes where the pod fits with the best alone: the one to which
+        prioritize gives most. kube-scheduler takes a single node without scoring it. If the pod fits nowhere,
+        the answer is that of filter, on which preemption depends.
+        """
+        return self._filter(args, all_that_fit=False)
+
+    def _filter(self, args: messages.Args, *, all_that_fit: bool) -> bytes:
         names, pod = args.names, args.pod
         try:
             demands = self._demands(pod)
@@ -85,6 +97,12 @@ class Decider:
             fitting = [name for name in names if name == charged[0]]
             others = {name: BEING_BOUND for name in names if name != charged[0]}
             return messages.filtered(fitting, others, {})
+        if not all_that_fit:
+            best = best_named(self.cluster, pod.metadata.uid, demands, names, beside_gpus(pod))
+            if best is not None:
+                self.bind_order.chosen(pod.metadata.uid)
+                self.line.asked(pod.metadata.uid)
+                return messages.filtered([best], {}, {})
         rows = self.cluster.rows(names)
         verdicts = scan(self.cluster, pod.metadata.uid, demands, rows)
         if names and not verdicts.any():

@@ -1,6 +1,6 @@
 """Answers kube-scheduler's own HTTP requests to the extender; hands all other connections to aiohttp.
 
-kube-scheduler sends three requests for every pod, always in the same plain form, and on a busy cluster
+kube-scheduler sends two or three requests for every pod, always in the same plain form, and on a busy cluster
 reading HTTP in Python costs as much as all decisions together. So a POST with a Content-Length and no unusual
 header is read here. At the first request that is anything else, aiohttp takes over the connection for good.
 

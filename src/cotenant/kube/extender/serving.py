@@ -27,6 +27,9 @@ LARGEST_BODY = 64 * 2**20
 PREFIXES = ("", "/gpushare-scheduler")
 """Configurations made for gpushare's extender have the second."""
 
+CHOOSE = "choose"
+"""The verb in place of filter that names the best node alone, where nobody else has a say about nodes."""
+
 WITHOUT_GPU = "prioritize-without-gpu"
 """The verb that a scheduler calls for pods without GPU, where it is set up so."""
 
@@ -55,11 +58,13 @@ class Extender:
 
     def __post_init__(self) -> None:
         self._seconds = histogram(Metric.DECISION_SECONDS, self.registry)
+        self._choose_now = self._deciding(CHOOSE, self._decide_choice)
 
     def verbs(self) -> dict[str, Verb]:
         """By path."""
         verbs: dict[str, Verb] = {
             "filter": self._deciding("filter", self._filter),
+            CHOOSE: self._choose,
             "prioritize": self._deciding("prioritize", self._prioritize),
             WITHOUT_GPU: self._deciding(WITHOUT_GPU, self._prioritize_without_gpu),
             "preempt": self._deciding("preempt", self._preempt),
@@ -90,6 +95,14 @@ class Extender:
 
         return answer
 
+    def _choose(self, body: bytes) -> Answer | Awaitable[Answer]:
+        waits = self.decider.bind_order.must_wait()
+        return self._choose_in_turn(body) if waits else self._choose_now(body)
+
+    async def _choose_in_turn(self, body: bytes) -> Answer:
+        await self.decider.bind_order.wait()
+        return self._choose_now(body)
+
     async def _bind(self, body: bytes) -> Answer:
         began = time.perf_counter()
         try:
@@ -100,10 +113,14 @@ class Extender:
         return said
 
     async def _bound(self, args: messages.BindArgs) -> bytes:
+        order = self.decider.bind_order
+        order.begun(args.uid)
         try:
             await self.binder.bind(args.namespace, args.name, args.uid, args.node)
         except CotenantError as error:
             return messages.bound(str(error))
+        finally:
+            order.ended()
         return messages.bound()
 
     def _unready(self) -> Answer | None:
@@ -112,6 +129,9 @@ class Extender:
 
     def _filter(self, body: bytes) -> bytes:
         return self.decider.filter(messages.read(body, messages.Args))
+
+    def _decide_choice(self, body: bytes) -> bytes:
+        return self.decider.choose(messages.read(body, messages.Args))
 
     def _prioritize(self, body: bytes) -> bytes:
         return self.decider.prioritize(messages.read(body, messages.Args))

@@ -8,6 +8,7 @@ are equal so far, the fuller one (`spread`: the emptier).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import nsmallest
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ POINTS = np.arange(BEST, 0, -1)
 """By rank; all others have none."""
 _MOST_RANKED = 64
 """Nodes that are ranked on a copy. With more, which one a pod gets makes no difference to the others."""
+_TRIES = 4
+"""Names that are looked for before all are looked up."""
 
 
 def scores(
@@ -85,6 +88,31 @@ def best(
     return int(min(rows[at].tolist(), key=cluster.name)) if keys[0][at[0]] != NOWHERE else None
 
 
+def best_named(
+    cluster: ClusterLedger,
+    uid: str,
+    demands: Sequence[Demand],
+    names: Sequence[str],
+    requests: Requests = NO_REQUESTS,
+) -> str | None:
+    """Returns the name of the node to which `scores` gives most; None if the pod fits none of them.
+
+    If many nodes are named, the best of all nodes is most often among them: it is found first and then looked
+    for, since to look up thousands of names takes much longer than to rank as many nodes.
+    """
+    if 0 < cluster.matrix.rows < 2 * len(names):
+        keys = _keys_of_all(cluster, uid, demands, requests)
+        at = _best(keys)
+        if keys[0][at[0]] == NOWHERE:
+            return None
+        for name in nsmallest(_TRIES, map(cluster.name, at.tolist())):
+            if name in names:
+                return name
+    rows = cluster.rows(names)
+    row = best(cluster, uid, demands, rows[rows >= 0], requests)
+    return None if row is None else cluster.name(row)
+
+
 def best_on_copy(
     cluster: ClusterLedger, matrix: Matrix, demands: Sequence[Demand], rows: Rows, requests: Requests
 ) -> int | None:
@@ -118,15 +146,26 @@ def _keys(
     """By node, in the order in which they count; the least is the best, the first is NOWHERE where it does
     not fit.
     """
+    matrix = cluster.matrix
+    if not _by_costs(demands) and 2 * len(rows) <= matrix.rows:
+        return _by_size(Window(matrix, rows), demands, cluster.held_places(uid))
+    return [key.take(rows) for key in _keys_of_all(cluster, uid, demands, requests)]
+
+
+def _keys_of_all(
+    cluster: ClusterLedger, uid: str, demands: Sequence[Demand], requests: Requests
+) -> list[Bytes]:
+    """The same for all rows, without a copy of the matrix. Callers must not change them."""
     matrix, own = cluster.matrix, cluster.held_places(uid)
     if not _by_costs(demands):
-        if 2 * len(rows) <= matrix.rows:
-            return _by_size(Window(matrix, rows), demands, own)
-        return [key.take(rows) for key in _by_size(Window(matrix, None), demands, own)]  # without a copy
+        return _by_size(Window(matrix, None), demands, own)
     kind, learned = _kind(cluster, demands, requests), cluster.learned
-    if own is None:
-        return [cluster.costs.about(kind).take(rows)]
-    return [costs_at(matrix, learned.tables, kind, rows, learned.losses(), own)]
+    costs = cluster.costs.about(kind)[: matrix.rows]
+    if own is not None:  # what is held for the pod itself makes a difference on that node alone
+        row = np.array([own[0]], np.int32)
+        costs = costs.copy()
+        costs[row] = costs_at(matrix, learned.tables, kind, row, learned.losses(), own)
+    return [costs]
 
 
 def _best(keys: Sequence[Bytes]) -> NDArray[np.intp]:

@@ -9,7 +9,7 @@ from kube.operating.well import EXTENDER, SCHEDULER, WHERE, found, kinds
 from cotenant.dialects import names
 from cotenant.kube.api.objects import Generic, Meta
 from cotenant.kube.api.resources import CONFIG_MAPS
-from cotenant.kube.extender.serving import WITHOUT_GPU
+from cotenant.kube.extender.serving import CHOOSE, WITHOUT_GPU
 from cotenant.kube.operating.doctor.rollout import DEPLOYMENTS
 from cotenant.kube.operating.doctor.scheduler_configmaps import configurations
 
@@ -35,6 +35,35 @@ def test_schedulers_without_our_extender_are_none_of_our_business():
 def test_an_extender_that_only_ranks_nodes_for_pods_without_gpu_is_as_it_should_be():
     ranks = {"urlPrefix": EXTENDER["urlPrefix"], "prioritizeVerb": WITHOUT_GPU, "ignorable": True}
     assert kinds(schedulers={WHERE: {**SCHEDULER, "extenders": [EXTENDER, ranks]}}) == []
+
+
+CHOOSES = {**EXTENDER, "filterVerb": CHOOSE}
+OTHER = {"urlPrefix": "https://elsewhere", "filterVerb": "filter"}
+
+
+@pytest.mark.parametrize(
+    "extenders", [[CHOOSES], [OTHER, CHOOSES], [CHOOSES, {**OTHER, "filterVerb": ""}], [EXTENDER, OTHER]]
+)
+def test_choose_is_right_where_nobody_filters_after_it(extenders):
+    assert kinds(schedulers={WHERE: {**SCHEDULER, "extenders": extenders}}) == []
+
+
+def test_an_extender_that_filters_after_choose_may_refuse_the_only_node():
+    wrong = {**SCHEDULER, "extenders": [CHOOSES, OTHER]}
+    (finding,) = found(schedulers={WHERE: wrong})
+    assert finding.kind == "scheduler-extender"
+    assert "another extender filters after choose" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("extenders", "verbs"),
+    [([CHOOSES, OTHER], ["filter", "filter"]), ([{**CHOOSES, "ignorable": True}], [CHOOSE])],
+)
+def test_choose_is_kept_unless_it_is_what_is_wrong(api, extenders, verbs):
+    api.put(CONFIG_MAPS, scheduler_map({**SCHEDULER, "extenders": extenders}), SPACE)
+    mended(api)
+    text = api.raw(CONFIG_MAPS, "cotenant-scheduler", SPACE)["data"]["scheduler.yaml"]
+    assert [each["filterVerb"] for each in yaml.safe_load(text)["extenders"]] == verbs
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ The configuration of our own scheduler is corrected. Those of others are theirs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -17,7 +17,7 @@ from cotenant.kube.api.client import Client
 from cotenant.kube.api.errors import NotFound
 from cotenant.kube.api.patches import Guard
 from cotenant.kube.api.resources import CONFIG_MAPS
-from cotenant.kube.extender.serving import WITHOUT_GPU
+from cotenant.kube.extender.serving import CHOOSE, WITHOUT_GPU
 from cotenant.kube.operating.doctor import rollout
 from cotenant.kube.operating.doctor.facts import Facts
 from cotenant.kube.operating.doctor.remedies import FIX
@@ -28,11 +28,12 @@ DEPLOYMENT = "cotenant-scheduler"
 ALL = 100
 """Percent of the nodes."""
 VERBS = {
-    "filterVerb": "filter",
-    "prioritizeVerb": "prioritize",
-    "preemptVerb": "preempt",
-    "bindVerb": "bind",
+    "filterVerb": ("filter", CHOOSE),
+    "prioritizeVerb": ("prioritize",),
+    "preemptVerb": ("preempt",),
+    "bindVerb": ("bind",),
 }
+"""Which words each may have; the first is right for every scheduler."""
 
 SAMPLES = Kind(
     "scheduler-samples", ERROR, "in a large cluster a pod may wait although a node has room for it"
@@ -54,6 +55,8 @@ def schedulers(facts: Facts) -> Iterator[Finding]:
             edit = f"set percentageOfNodesToScore to {ALL}, in profiles too,"
             yield _at(SAMPLES, facts, where, found, edit)
         problems = [problem for extender in ours if (problem := _problem(extender)) is not None]
+        if _chooses_too_early(configuration, ours):
+            problems.append(f"another extender filters after {CHOOSE}, and may refuse the only node it names")
         if problems:
             edit = "write it as docs/install.md shows"
             yield _at(EXTENDER, facts, where, "; ".join(dict.fromkeys(problems)), edit)
@@ -90,7 +93,7 @@ def _problem(extender: Mapping[str, Any]) -> str | None:
     missing = [verb for verb in VERBS if not extender.get(verb)]
     if missing:
         return f"the extender has no {', '.join(missing)}"
-    wrong = [verb for verb, word in VERBS.items() if str(extender[verb]).strip("/") != word]
+    wrong = [verb for verb in VERBS if not _is_right(extender, verb)]
     if wrong:
         return f"the extender does not serve the path that {', '.join(wrong)} names"
     if extender.get("ignorable"):
@@ -98,6 +101,26 @@ def _problem(extender: Mapping[str, Any]) -> str | None:
     if not _asks_about_all(extender):
         return "the extender is not called for all GPU pods (managedResources)"
     return None
+
+
+def _is_right(extender: Mapping[str, Any], verb: str) -> bool:
+    return str(extender.get(verb)).strip("/") in VERBS[verb]
+
+
+def _chooses_too_early(configuration: Mapping[str, Any], ours: Sequence[Mapping[str, Any]]) -> bool:
+    """Reports whether one of ours names a single node, and another extender is asked about that one after it.
+    Pods would wait although they fit elsewhere.
+    """
+    chose = False
+    for each in _mappings(configuration.get("extenders")):
+        if chose and each.get("filterVerb"):
+            return True
+        chose |= _chooses(each) and any(each is own for own in ours)
+    return False
+
+
+def _chooses(extender: Mapping[str, Any]) -> bool:
+    return str(extender.get("filterVerb")).strip("/") == CHOOSE
 
 
 def _asks_about_all(extender: Mapping[str, Any]) -> bool:
@@ -163,8 +186,12 @@ def _correct(configuration: dict[str, Any], service: str) -> None:
     for profile in _mappings(configuration.get("profiles")):
         if profile.get("percentageOfNodesToScore", ALL) != ALL:
             profile["percentageOfNodesToScore"] = ALL
-    for extender in _our_extenders(configuration, service):
-        extender.update(VERBS)
+    ours = _our_extenders(configuration, service)
+    too_early = _chooses_too_early(configuration, ours)
+    for extender in ours:
+        for verb, (usual, *_) in VERBS.items():
+            if not _is_right(extender, verb) or (verb == "filterVerb" and too_early):
+                extender[verb] = usual
         if extender.get("ignorable"):
             extender["ignorable"] = False
         if not _asks_about_all(extender):
