@@ -47,7 +47,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
 }
 """Name to pytest's arguments. Tests in tests/cluster run in a testbed, so they are asked for alone."""
 QUICK = (("quick",),) * 4
-"""The sets that each lane runs, in order. A lane is at work for half of its time: four keep two cores busy."""
+"""The sets that each lane runs, in order. A lane computes for half of its time: four keep two cores busy."""
 CLUSTER = (
     ("kubelet", "control-plane"),
     ("control-plane", "kubelet"),
