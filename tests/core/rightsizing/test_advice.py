@@ -24,7 +24,7 @@ def only(*groups: object, rules: Rules = RULES) -> Advice:
     return one
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(
     st.lists(
         st.lists(st.one_of(st.none(), st.floats(1, 1e12)), min_size=HALF_A_DAY, max_size=200).filter(

@@ -194,7 +194,7 @@ def check(
 requests = st.builds(Requests, st.integers(0, 20), st.integers(0, 20))
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(fleets(most=6), demands(["frag"]), requests)
 def test_nodes_are_ranked_by_what_the_core_would_choose_on_each(
     cluster: ClusterLedger, demand: Demand, asked: Requests

@@ -236,7 +236,7 @@ def charge(ledger: Ledger, one: WaitingPod, cards: tuple[str, ...]) -> None:
     assert not left
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(lines(), st.booleans(), st.data())
 def test_the_line_is_served_in_order_and_no_room_twice(
     situation: tuple[ClusterLedger, list[WaitingPod]], quick: bool, data: st.DataObject
