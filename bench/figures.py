@@ -109,6 +109,11 @@ BENCHES = {
         "One question to the cluster's ledger",
         "CPU time without HTTP, JSON or an API server: median and 99th percentile at 5,000 nodes of 8 GPUs.",
     ),
+    "bench.mps": Bench(
+        "An MPS control daemon that is killed",
+        "The agent supervises NVIDIA's own control daemon on simulated GPUs. It is killed with -9 "
+        "five times, and the time is counted until a new one answers with the settings of the old.",
+    ),
     "bench.signals": Bench(
         "Reading queues",
         "A round reads all scalers' queues once, from a Redis on this machine that is not restarted between: "

@@ -76,7 +76,9 @@ def run(name: str, pytest: Pytest, lane: int = 0, cache: Path = CACHE) -> int:
     """Runs what is left of one set, and what failed once more by itself; records which tests were FLAKY."""
     record_name = f"{name}.{lane}"
     results = cache / "results" / record_name
-    first = [f"--junit-xml={results}.{FIRST}", f"--claims={cache / 'claims'}"]
+    # Which part of all tests a lane has run is not known: it collects as it goes.
+    style = ["-o", "console_output_style=classic"]
+    first = [f"--junit-xml={results}.{FIRST}", f"--claims={cache / 'claims'}", *style]
     code = pytest(record_name, [*SETS[name], "--cache-clear", *first])
     failed = last_failed(cache / record_name)
     again = frozenset[str]()

@@ -6,10 +6,11 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import warm
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ("kubectl", "helm", "cotenant", "podman", "docker", "pipx", "uv", "pip", "python3", "sudo")
@@ -49,14 +50,7 @@ def run_cotenant(command: str, folder: Path) -> subprocess.CompletedProcess[str]
     """Runs a command of a page, which must be ours, in a folder with the files that it names."""
     program, *words = shlex.split(command)
     assert program == "cotenant"
-    return subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", *words],
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return warm.run(words, cwd=folder, env={**os.environ, "COLUMNS": "200"})
 
 
 def _code(text: str) -> Iterator[tuple[str, str]]:

@@ -2,11 +2,10 @@
 
 import json
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import warm
 
 
 @pytest.fixture
@@ -15,15 +14,7 @@ def cotenant(tmp_path):
     environ |= {"HOME": str(tmp_path), "COTENANT_HOME": str(tmp_path / "home")}
 
     def call(*words, program="cotenant", env=None):
-        line = [
-            sys.executable,
-            "-c",
-            f"import sys; sys.argv[0] = '/bin/{program}'; from cotenant.cli.main import main; main()",
-        ]
-        given = {**environ, **(env or {})}
-        done = subprocess.run(
-            [*line, *words], env=given, capture_output=True, text=True, check=False, timeout=60
-        )
+        done = warm.run(words, env={**environ, **(env or {})}, program=f"/bin/{program}")
         assert "Traceback" not in done.stderr
         return done
 

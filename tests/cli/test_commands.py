@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import warm
 
 from cotenant.local.home import TMPFS, runtime_name
 
@@ -18,9 +19,7 @@ def cotenant(tmp_path):
     environ.pop("COTENANT_SIMULATE", None)
 
     def call(*words, env=None):
-        line = [sys.executable, "-m", "cotenant.cli.main", *map(str, words)]
-        given = {**environ, **(env or {})}
-        done = subprocess.run(line, env=given, capture_output=True, text=True, check=False, timeout=60)
+        done = warm.run(words, env={**environ, **(env or {})})
         assert "Traceback" not in done.stderr
         return done
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from cotenant.demo import worker
 from cotenant.hardware import libraries
@@ -29,8 +30,7 @@ class Machine:
         return [sys.executable, "-m", "cotenant.cli.main", *map(str, words)]
 
     def __call__(self, *words, **environ):
-        line, env = self.line(*words), {**self.environ, **environ}
-        return subprocess.run(line, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return warm.run(words, env={**self.environ, **environ})
 
     def start(self, *words):
         """Start it; it is there when it has said a word. Returns the runner and the command's pid."""

@@ -2,10 +2,9 @@
 
 import os
 import re
-import subprocess
-import sys
 
 import pytest
+import warm
 
 
 @pytest.fixture
@@ -14,8 +13,7 @@ def cotenant(tmp_path):
     environ.pop("COTENANT_SIMULATE", None)
 
     def call(*words):
-        line = [sys.executable, "-m", "cotenant.cli.main", *words]
-        return subprocess.run(line, env=environ, capture_output=True, text=True, check=False, timeout=60)
+        return warm.run(words, env=environ)
 
     return call
 

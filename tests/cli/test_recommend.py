@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm
 import yaml
 from advice.backfilled import Backfilled
 from cli.conftest import Terminal
@@ -31,8 +32,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def recommend(environ: dict[str, str]) -> Callable[..., subprocess.CompletedProcess[str]]:
     def call(*arguments: object, code: int = 0, **more: object) -> subprocess.CompletedProcess[str]:
-        words = [*NAME, *map(str, arguments)]
-        done = subprocess.run(words, env=environ, capture_output=True, text=True, check=False, **more)  # type: ignore[call-overload]
+        done = warm.run(["recommend", *arguments], env=environ, **more)  # type: ignore[arg-type]
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import warm
 
 HEADER = "timestamp,service_seconds\n"
 
 
 def typed(*words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", "simulate", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = warm.run(["simulate", *words])
     assert done.returncode == code, done.stderr
     return done
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import warm
 from simulate.placement.dumps import node, part, pod, write
 
 from cotenant.core.demand import Demand
@@ -19,14 +20,7 @@ from cotenant.core.demand import Demand
 def typed(
     *words: str, code: int = 0, given: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "cotenant.cli.main", "simulate", "placement", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        input=given,
-        env={**os.environ, **environment},
-    )
+    done = warm.run(["simulate", "placement", *words], input=given, env={**os.environ, **environment})
     assert done.returncode == code, done.stderr
     return done
 

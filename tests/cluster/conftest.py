@@ -38,6 +38,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[TIMES] = {}
+    Component.forks_cotenant = True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,7 +14,7 @@ from cluster.cotenant.commands import Commands, published_settings
 from cluster.cotenant.gpunodes import GIB, gpu_node, uuid_of
 from cluster.cotenant.installation import Installation
 from cluster.cotenant.manifests import container, deployment, pod, pods_of, running
-from cluster.testbed.api import Api, Object
+from cluster.testbed.api import Api, Object, Refused
 from cluster.testbed.controlplane import ControlPlane
 
 pytestmark = pytest.mark.timeout(240)
@@ -37,7 +37,11 @@ def _nobody_is_left(api: Api, namespace: str) -> Iterator[None]:
     api.request("DELETE", f"/apis/apps/v1/namespaces/{namespace}/deployments")
     api.request("DELETE", pods_of(namespace), {"gracePeriodSeconds": 0})
     for each in api.items(pods_of(namespace)):
-        api.patch(f"{pods_of(namespace)}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
+        try:
+            api.patch(f"{pods_of(namespace)}/{each['metadata']['name']}", {"metadata": {"finalizers": None}})
+        except Refused as refused:
+            if refused.code != 404:  # gone by itself meanwhile
+                raise
     api.until(pods_of(namespace), lambda seen: not seen["items"])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -123,3 +125,12 @@ def test_without_a_set_up_a_record_is_a_line_of_text(caplog: pytest.LogCaptureFi
     get_logger("cotenant.x").warning("lease lost", term=3, error=FORGED)
     assert caplog.messages[0].startswith('msg="lease lost" term=3 error="no\\n')
     assert caplog.messages[0].isprintable()
+
+
+def test_rich_is_not_imported_for_tracebacks_that_it_never_draws() -> None:
+    """It is a seventh of what a server imports. Whoever wants it later still finds it."""
+    code = (
+        "import sys, cotenant.kube.logs; assert not any(name.startswith('rich') for name in sys.modules);"
+        "import rich.table; print(rich.table.Table.__name__)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "Table\n"

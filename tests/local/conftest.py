@@ -13,6 +13,7 @@ from pathlib import Path
 
 import needs
 import pytest
+import warm
 
 from cotenant.core.demand import Demand, Memory
 from cotenant.core.gpu import GPU
@@ -107,6 +108,8 @@ class Simulated:
     def __call__(self, *words, env=None, timeout=60, **options):
         """Call it and wait for its end."""
         given = {**self.environ, **(env or {})}
+        if not options and words[0] != "run":  # a job is started as users start it
+            return warm.run(words, env=given, timeout=timeout)
         return subprocess.run(
             self.line(*words),
             env=given,

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from claims import Claims
 
 SCRIPT = Path(__file__).parents[2] / "scripts/tests.py"
+CONFTEST = Path(__file__).parents[1] / "conftest.py"
 
 
 @pytest.fixture(scope="module")
@@ -164,23 +166,44 @@ def test_the_least_covered_files_come_first(script: ModuleType) -> None:
     assert script.least_covered(report, 3) == [("d.py", 0.0), ("a.py", 50.0), ("b.py", 50.0)]
 
 
+def run_lanes(folder: Path, count: int) -> list[subprocess.CompletedProcess[str]]:
+    """Runs the tests of a folder in lanes, as scripts/tests.py does."""
+    if not (folder / "conftest.py").exists():
+        (folder / "conftest.py").write_text(CONFTEST.read_text())
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        f"--claims={folder / 'claims'}",
+        ".",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(CONFTEST.parent)}
+    lanes = [
+        subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for _ in range(count)
+    ]
+    return [
+        subprocess.CompletedProcess(command, lane.wait(), said)
+        for lane in lanes
+        for said in [lane.communicate()[0]]
+    ]
+
+
 def test_each_file_is_run_by_one_lane_whole(tmp_path: Path) -> None:
     """Also where a lane passes over files in the middle of a folder, and over a whole folder."""
     files = [f"{folder}/test_{folder}{at}.py" for folder in "xyz" for at in range(4)]
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("def test_a(): pass\n\n\ndef test_b(): pass\n")
-    (tmp_path / "conftest.py").write_text((SCRIPT.parents[1] / "tests/conftest.py").read_text())
-    claims = tmp_path / "claims"
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--claims={claims}", "."]
-    environment = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "tests")}
-    runs = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    said = [run.communicate()[0] for run in runs]
+    done = run_lanes(tmp_path, 3)
+    said = [each.stdout for each in done]
     passed = [set(re.findall(r"\w/test_\w+\.py::test_[ab](?= PASSED)", each)) for each in said]
-    assert [run.returncode for run in runs] == [0, 0, 0], said
+    assert [each.returncode for each in done] == [0, 0, 0], said
     assert sorted(name for each in passed for name in each) == [
         f"{file}::test_{which}" for file in files for which in "ab"
     ]
@@ -192,21 +215,42 @@ def test_a_lane_passes_over_what_others_have_taken(tmp_path: Path) -> None:
     for file in files:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("def test_a(): pass\n")
-    (tmp_path / "conftest.py").write_text(
-        "import claims, pathlib\n"
-        "def pytest_configure(config):\n"
-        "    mine = claims.Claims(pathlib.Path('claims').absolute(), '')\n"
-        "    mine.ours = {pathlib.Path(each).absolute(): False for each in (%r)}\n"
-        "    config.pluginmanager.register(mine)\n"
-        % ["x/test_x1.py", "x/test_x3.py", "y/test_y0.py", "y/test_y1.py", "y/test_y2.py", "y/test_y3.py"]
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "."],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(SCRIPT.parents[1] / "tests")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    others = Claims(tmp_path / "claims", "")
+    taken = ["x/test_x1.py", "x/test_x3.py", *files[4:8]]
+    assert all(others.take(tmp_path / each) for each in taken)
+    (done,) = run_lanes(tmp_path, 1)
     assert done.returncode == 0, done.stdout
     assert done.stdout.count("PASSED") == 6
+
+
+def test_files_of_others_are_not_even_imported(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("raise SystemExit('imported')\n")
+    assert Claims(tmp_path / "claims", "").take(tmp_path / "test_a.py")
+    (done,) = run_lanes(tmp_path, 1)
+    assert (done.returncode, "imported" in done.stdout) == (0, False), done.stdout
+
+
+def test_fixtures_of_the_session_and_of_a_folder_outlive_the_file(tmp_path: Path) -> None:
+    once = """
+import pytest
+
+MADE = []
+
+
+@pytest.fixture(scope="session")
+def once():
+    MADE.append(1)
+    return len(MADE)
+"""
+    (tmp_path / "tests/inner").mkdir(parents=True)
+    (tmp_path / "tests/conftest.py").write_text(once)
+    (tmp_path / "tests/inner/conftest.py").write_text(
+        "import pytest\n\n\n@pytest.fixture\ndef inner(): return 2\n"
+    )
+    for name in "ab":
+        (tmp_path / f"tests/test_{name}.py").write_text("def test_once(once): assert once == 1\n")
+        (tmp_path / f"tests/inner/test_i{name}.py").write_text(
+            "def test_two(once, inner): assert inner == 2\n"
+        )
+    (done,) = run_lanes(tmp_path, 1)
+    assert (done.returncode, done.stdout.count("PASSED")) == (0, 4), done.stdout

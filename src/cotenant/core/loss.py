@@ -278,9 +278,14 @@ class Outlook:
         """Returns how much more is lost on the node if its rooms change so, and a little for what is free
         then: of nodes that are equal the fuller is taken.
         """
-        more = self.loss.on_node(after, self.after) - self.loss.on_node(before, self.before)
-        more += sum(room.free for room in after) // FULLER
-        return more + sum(
+        return self.lost_after(before, after) - self.loss.on_node(before, self.before)
+
+    def lost_after(self, before: Sequence[Room], after: Sequence[Room]) -> int:
+        """Returns the same, but for what is lost already: that is one figure for all changes of a node."""
+        lost = self.loss.on_node(after, self.after) + sum(room.free for room in after) // FULLER
+        if not self.reserved:
+            return lost
+        return lost + sum(
             self.reserve(was.gpu, was.free - now.free) for was, now in zip(before, after, strict=True)
         )
 

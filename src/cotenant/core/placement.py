@@ -111,13 +111,12 @@ def _frag(rooms: Sequence[Room], demand: Demand, outlook: Outlook, fit: Sequence
 
     def on_card(at: int) -> tuple[int, int]:
         room, size = rooms[at], rooms[at].gpu.memory
-        after, card = room.after(_share(room, demand)), outlook.loss.card(size)
-        more = card.used(after.free) - card.of(room)
-        return more + outlook.reserve(room.gpu, room.free - after.free), at
+        need, card = demand.per_card(size), outlook.loss.card(size)
+        return card.used(room.free - need) - card.of(room) + outlook.reserve(room.gpu, need), at
 
     def on_node(at: int) -> int:
         after = rooms[at].after(_share(rooms[at], demand))
-        return outlook.cost(rooms, [*rooms[:at], after, *rooms[at + 1 :]])
+        return outlook.lost_after(rooms, [*rooms[:at], after, *rooms[at + 1 :]])
 
     groups = ([at for at in fit if rooms[at].unused is unused] for unused in (False, True))
     best = [min(group, key=on_card) for group in groups if group]

@@ -16,11 +16,17 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-import structlog
+# structlog imports rich for tracebacks, which our own formatter writes: 140 ms of each start for nothing.
+_has_rich = sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
+import structlog  # noqa: E402
+
+if _has_rich is None:
+    del sys.modules["rich"]
 
 LogFormat = Literal["logfmt", "json"]
 Line = Mapping[str, Any]

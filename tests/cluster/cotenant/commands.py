@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
 from cluster.testbed import places
 from cluster.testbed.api import Api
 from cluster.testbed.controlplane import ControlPlane
@@ -27,9 +28,9 @@ class Commands:
         self._kubeconfig = control_plane.kubeconfig(user, groups)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self._run(
-            [sys.executable, "-m", "cotenant.cli.main", *words], {"KUBECONFIG": str(self._kubeconfig)}
-        )
+        done = warm.run(words, env={**os.environ, "KUBECONFIG": str(self._kubeconfig)})
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
 
     def as_plugin(self, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
         """`kubectl cotenant ...`: kubectl finds the program by its name in PATH."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import warm
 from cluster.testbed import places
 from cluster.testbed.api import Object, Refused, pause
 from cluster.testbed.component import Component, answers
@@ -348,7 +349,7 @@ class Installation:
         return (self.control_plane.host, trusted, pair.certificate, pair.key)
 
 
-COTENANT: list[object] = [sys.executable, "-c", "from cotenant.cli.main import main; main()"]
+COTENANT: list[object] = [sys.executable, "-c", warm.CALL]
 
 
 def _module(name: str, *arguments: object) -> list[object]:

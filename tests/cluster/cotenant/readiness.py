@@ -22,31 +22,36 @@ FAILURES = 2
 LOST = (OSError, http.client.HTTPException, ValueError)
 
 
-def ready(address: str, port: int) -> bool:
-    connection = http.client.HTTPSConnection(
-        address, port, context=ssl._create_unverified_context(), timeout=TIMEOUT
-    )
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == 200
-    except LOST:
-        return False
-    finally:
-        connection.close()
-
-
 class Probe(threading.Thread):
+    """Asks one server. The connection is kept while it answers: a handshake costs both sides ten times the question."""
+
     def __init__(self, address: str, port: int) -> None:
         super().__init__(daemon=True)
         self.address, self.port = address, port
         self.ready = False
+        self._connection = http.client.HTTPSConnection(
+            address, port, context=ssl._create_unverified_context(), timeout=TIMEOUT
+        )
 
     def run(self) -> None:
         failures = 0
         while True:
-            failures = 0 if ready(self.address, self.port) else failures + 1
+            failures = 0 if self._answers() else failures + 1
             self.ready = failures == 0 or (self.ready and failures < FAILURES)
             time.sleep(EVERY)
+
+    def _answers(self) -> bool:
+        """A connection that the server closed meanwhile is no answer: the next question opens another."""
+        try:
+            self._connection.request("GET", "/readyz")
+            response = self._connection.getresponse()
+            response.read()
+        except LOST:
+            self._connection.close()
+            return False
+        if response.status != 200:
+            self._connection.close()
+        return response.status == 200
 
 
 def endpoint_slice(service: str, port: int, addresses: dict[str, bool]) -> Object:

@@ -5,9 +5,12 @@ import http.client
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+import warm
 
 from . import places
 
@@ -36,6 +39,9 @@ class NotReady(Exception):
 class Component:
     """Used for Kubernetes' own processes and, by tests, for Cotenant's server and agent."""
 
+    forks_cotenant = False
+    """Whether Cotenant is forked from a process that has imported it; a bench starts it as users do."""
+
     def __init__(
         self,
         name: str,
@@ -49,7 +55,7 @@ class Component:
         self.environment = dict(environment or {})
         self.ready = ready
         self.log = LOGS / f"{name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | warm.Process | None = None
         self.started = 0.0
         """Unix time of the last start."""
 
@@ -69,8 +75,12 @@ class Component:
             raise NotReady(f"{self.name} runs already, as {self.pid}")
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.started = time.time()
+        environment = {**os.environ, **self.environment}
+        words = _words(self.command)
+        if self.forks_cotenant and words is not None and warm.can_start(environment):
+            self.process = warm.Process(words, environment, (os.devnull, str(self.log), str(self.log)))
+            return
         with self.log.open("ab") as log:
-            environment = {**os.environ, **self.environment}
             self.process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -125,6 +135,15 @@ class Component:
         with contextlib.suppress(OSError):
             return "\n".join(_decoded(self.log).splitlines()[-lines:])
         return "(no log)"
+
+
+COTENANT = ([sys.executable, "-m", "cotenant.cli.main"], [sys.executable, "-c", warm.CALL])
+"""How a command begins that is Cotenant itself."""
+
+
+def _words(command: Sequence[str]) -> list[str] | None:
+    """Returns the arguments of a command of Cotenant; None of any other."""
+    return list(command[3:]) if list(command[:3]) in COTENANT else None
 
 
 def _decoded(path: Path) -> str:

@@ -77,17 +77,39 @@ def test_a_bind_that_never_comes_is_waited_for_once_and_not_long():
     run(main)
 
 
-def test_while_many_binds_are_under_way_the_next_choice_waits_until_one_has_ended():
+def test_however_many_binds_are_under_way_the_next_choice_goes_on_while_they_are_quick():
     async def main(_, order):
-        for number in range(bind_order.AT_ONCE):
+        for number in range(10 * bind_order.AT_ONCE):
             assert not order.must_wait()
             order.begun(f"p{number}")
-        asyncio.get_running_loop().call_later(0.2, order.ended)
-        assert 0.2 <= await waited(order) < 0.3
-        order.begun("one more")
+
+    run(main)
+
+
+def test_while_many_binds_take_long_the_next_choice_waits_until_the_first_of_them_has_ended():
+    async def main(_, order):
+        first, *_ = [order.begun(f"p{number}") for number in range(bind_order.AT_ONCE)]
+        await asyncio.sleep(bind_order.SLOW / 2)
+        second = order.begun("later")
+        await asyncio.sleep(bind_order.SLOW / 2)
+        assert order.must_wait()
+        asyncio.get_running_loop().call_later(0.05, order.ended, second)
         assert bind_order.OTHER_BINDS <= await waited(order) < 2 * bind_order.OTHER_BINDS, (
             "kube-scheduler must not give up"
         )
+        asyncio.get_running_loop().call_later(0.2, order.ended, first)
+        assert 0.19 < await waited(order) < 0.3
+        assert not order.must_wait()
+
+    run(main)
+
+
+def test_few_binds_may_take_long():
+    async def main(_, order):
+        for number in range(bind_order.AT_ONCE - 1):
+            order.begun(f"p{number}")
+        await asyncio.sleep(10 * bind_order.SLOW)
+        assert not order.must_wait()
 
     run(main)
 

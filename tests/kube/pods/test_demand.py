@@ -130,3 +130,14 @@ def test_the_grant_of_another_pod_is_none():
 def test_nothing_else_is_ever_raised(text):
     with contextlib.suppress(GrantUnreadable):
         grant_of(bound(text))
+
+
+def test_what_the_server_writes_at_bind_asks_for_nothing_and_is_not_remembered():
+    """Each pod has another grant: with it, no demand of a bound pod would be found among those that are
+    remembered.
+    """
+    waiting = typed(pod(container("main", memory="1Gi"), annotations={names.PLACEMENT: "binpack"}))
+    demand = demand_of(waiting, Dialects())
+    for written in ({names.GRANT: TEXT}, {names.devices("main"): "0"}, {names.RETRY: "1.0"}):
+        bound = pod(container("main", memory="1Gi"), annotations={names.PLACEMENT: "binpack", **written})
+        assert demand_of(typed(bound), Dialects()) is demand

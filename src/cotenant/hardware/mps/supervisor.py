@@ -34,7 +34,8 @@ _COMPARE = 30.0
 """Seconds between two comparisons of the defaults."""
 _SHORT_LIFE = 60.0
 """Seconds. A daemon that ends sooner is started again later each time."""
-_SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+_SHORTEST_DELAY, _LONGEST_DELAY = 0.5, 4.0
+"""Seconds. However often it has ended, it is back within five."""
 _HUNG = 5.0
 """Seconds until a daemon that does not answer is asked again."""
 _LISTENS = 3.0

@@ -1,17 +1,20 @@
-"""Lets a choice wait for binds: for that of the choice before, and while many are under way.
+"""Lets a choice wait for binds: for that of the choice before, and while many take long.
 
 kube-scheduler sends the bind of one pod and the question about the next at the same time, and either may
 arrive first. A choice that does not know of the last one ranks nodes as if that room were still free, and may
 promise it twice: with 100 nodes on 2 busy cores 24 % of the choices did not know (3 % of prioritize's answers
-do not). And kube-scheduler may choose faster than a busy API server binds. On a machine that others used as
-well, runs without a limit had up to a third of their binds refused since the Lease was not renewed in time;
-those with this one had none. That is no proof: the load of the others was not the same.
+do not).
+
+And kube-scheduler may choose faster than a busy API server binds: it limits its own requests, but not those
+to extenders. A bind has only seconds before its outcome is in doubt, and so has the Lease that is renewed
+behind hundreds of them. So how long binds take decides how many may be under way (`docs/adr/0018`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 
 from cotenant.kube.scheduling.cluster_ledger import ClusterLedger
 
@@ -20,18 +23,22 @@ NEXT_BIND = 0.01
 that are provisioned first, so it is waited for once.
 """
 AT_ONCE = 16
-"""Binds that are under way before the next choice waits."""
+"""Binds that may be under way however long they take."""
+SLOW = 0.25
+"""Seconds that the first of more than these may take before the next choice waits."""
 OTHER_BINDS = 1.0
 """Seconds that it waits at most until there are fewer; kube-scheduler gives up after five."""
 
 
 class BindOrder:
-    """Knows the pod for which a node was chosen last, and how many are being bound."""
+    """Knows the pod for which a node was chosen last, and since when which binds are under way."""
 
     def __init__(self, cluster: ClusterLedger) -> None:
         self._cluster = cluster
         self._chosen = ""
-        self._under_way = 0
+        self._numbers = count()
+        self._under_way: dict[int, float] = {}
+        """When each began, the first of them first."""
         self._waiting: set[asyncio.Future[None]] = set()
 
     def chosen(self, uid: str) -> None:
@@ -39,23 +46,24 @@ class BindOrder:
         self._chosen = uid
 
     def must_wait(self) -> bool:
-        """Reports whether the last bind has not been charged yet, or many are under way."""
-        return self._under_way >= AT_ONCE or self._awaits_last()
+        """Reports whether the last bind has not been charged yet, or many are under way for long."""
+        return self._awaits_last() or self._is_busy()
 
-    def begun(self, uid: str) -> None:
-        """Notes that a bind has arrived. Those who wait go on after the caller's next await: if it charges
-        the pod before that, they see it.
+    def begun(self, uid: str) -> int:
+        """Notes that a bind has arrived, and returns its number. Those who wait go on after the caller's next
+        await: if it charges the pod before that, they see it.
         """
-        self._under_way += 1
+        number = next(self._numbers)
+        self._under_way[number] = asyncio.get_running_loop().time()
         if uid == self._chosen:
             self._chosen = ""
             self._wake()
+        return number
 
-    def ended(self) -> None:
+    def ended(self, number: int) -> None:
         """Notes that a bind is over, whatever came of it."""
-        self._under_way -= 1
-        if self._under_way < AT_ONCE:
-            self._wake()
+        del self._under_way[number]
+        self._wake()
 
     async def wait(self) -> None:
         """Returns when the next choice may be made."""
@@ -64,23 +72,35 @@ class BindOrder:
             await self._until(lambda: self._chosen != last, NEXT_BIND)
             if self._chosen == last:
                 self._chosen = ""
-        await self._until(lambda: self._under_way < AT_ONCE, OTHER_BINDS)
+        await self._until(lambda: not self._is_busy(), OTHER_BINDS)
 
     def _awaits_last(self) -> bool:
         return bool(self._chosen) and self._cluster.charged(self._chosen) is None
 
+    def _is_busy(self) -> bool:
+        if len(self._under_way) < AT_ONCE:
+            return False
+        first = next(iter(self._under_way.values()))
+        return asyncio.get_running_loop().time() - first >= SLOW
+
     async def _until(self, done: Callable[[], bool], within: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
-        while not done() and (left := deadline - loop.time()) > 0:
+        while not done() and loop.time() < deadline:
             woken: asyncio.Future[None] = loop.create_future()
+            timer = loop.call_at(deadline, _wake, woken)
             self._waiting.add(woken)
             try:
-                await asyncio.wait([woken], timeout=left)
+                await woken
             finally:
+                timer.cancel()
                 self._waiting.discard(woken)
 
     def _wake(self) -> None:
         for each in self._waiting:
-            if not each.done():
-                each.set_result(None)
+            _wake(each)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

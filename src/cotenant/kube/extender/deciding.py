@@ -83,7 +83,8 @@ class Decider:
         return self._filter(args, all_that_fit=False)
 
     def _filter(self, args: messages.Args, *, all_that_fit: bool) -> bytes:
-        names, pod = args.names, args.pod
+        names: Sequence[str] = args.names
+        pod = args.pod
         try:
             demands = self._demands(pod)
         except BadInput as error:
@@ -103,7 +104,7 @@ class Decider:
                 self.bind_order.chosen(pod.metadata.uid)
                 self.line.asked(pod.metadata.uid)
                 return messages.filtered([best], {}, {})
-        rows = self.cluster.rows(names)
+        names, rows = self.cluster.located(names)
         verdicts = scan(self.cluster, pod.metadata.uid, demands, rows)
         if names and not verdicts.any():
             self.line.asked(pod.metadata.uid)
@@ -116,22 +117,23 @@ class Decider:
         return messages.filtered(fitting, failed, never)
 
     def prioritize(self, args: messages.Args) -> bytes:
-        names = args.names
+        names: Sequence[str] = args.names
         demands = self._demands(args.pod)
         if not names or not demands:
             return messages.prioritized(names, {})
-        rows, beside = self.cluster.rows(names), beside_gpus(args.pod)
-        found = scores(self.cluster, args.pod.metadata.uid, demands, rows, beside)
+        names, rows = self.cluster.located(names)
+        found = scores(self.cluster, args.pod.metadata.uid, demands, rows, beside_gpus(args.pod))
         return messages.prioritized(names, by_place(found))
 
     def prioritize_without_gpu(self, args: messages.Args) -> bytes:
         """Keeps pods without GPU away from GPUs, where there is a choice. kube-scheduler asks it about GPU
         pods too, for which it says nothing.
         """
-        names = args.names
+        names: Sequence[str] = args.names
         if not names or self._demands(args.pod):
             return messages.prioritized(names, {})
-        found = scores_without_gpu(self.cluster, self.cluster.rows(names), beside_gpus(args.pod))
+        names, rows = self.cluster.located(names)
+        found = scores_without_gpu(self.cluster, rows, beside_gpus(args.pod))
         return messages.prioritized(names, by_place(found))
 
     def preempt(self, args: messages.PreemptArgs) -> bytes:

@@ -131,7 +131,7 @@ def _cased(value: Any, kind: type[Any]) -> Any:
     return cased
 
 
-def filtered(fitting: list[str], failed: dict[str, str], never: dict[str, str]) -> bytes:
+def filtered(fitting: Sequence[str], failed: dict[str, str], never: dict[str, str]) -> bytes:
     """Encodes the answer to filter; `never` are nodes where evicting others would not help either."""
     return msgspec.json.encode(
         {"NodeNames": fitting, "FailedNodes": failed, "FailedAndUnresolvableNodes": never, "Error": ""}

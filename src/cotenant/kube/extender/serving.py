@@ -114,13 +114,13 @@ class Extender:
 
     async def _bound(self, args: messages.BindArgs) -> bytes:
         order = self.decider.bind_order
-        order.begun(args.uid)
+        number = order.begun(args.uid)
         try:
             await self.binder.bind(args.namespace, args.name, args.uid, args.node)
         except CotenantError as error:
             return messages.bound(str(error))
         finally:
-            order.ended()
+            order.ended(number)
         return messages.bound()
 
     def _unready(self) -> Answer | None:

@@ -36,6 +36,8 @@ def demand_of(pod: Pod, dialects: Dialects) -> PodDemand:
     It is called several times for every pod, and most pods are alike: results are remembered.
     """
     spec, annotations = pod.spec, pod.metadata.annotations
+    if annotations:  # what the server itself writes at bind asks for nothing, and differs from pod to pod
+        annotations = {key: text for key, text in annotations.items() if not names.only_server_writes(key)}
     containers, inits = tuple(map(_spec, spec.containers or ())), tuple(map(_spec, spec.init_containers))
     small = (
         len(containers) + len(inits) <= _MOST

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from cotenant.dialects.pod_grant import PodGrant
 from cotenant.kube.scheduling.kept_costs import KeptCosts
 from cotenant.kube.scheduling.learned import Learned
 from cotenant.kube.scheduling.matrix import Matrix, Rows
+from cotenant.kube.scheduling.node_rows import NodeRows
 from cotenant.kube.scheduling.requests import RequestSums
 
 NOT_REPORTED = Spare()
@@ -49,8 +49,7 @@ class ClusterLedger:
         """What the policy `frag` judges placements by."""
         self.costs = KeptCosts(self.matrix, self.learned)
         """What nodes cost pods by that policy now."""
-        self._rows: dict[str, int] = {}
-        self._names: list[str] = []
+        self._rows = NodeRows()
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, tuple[str, PodGrant]] = {}
         self._on: dict[str, dict[str, PodGrant]] = {}
@@ -101,8 +100,7 @@ class ClusterLedger:
         """Removes a node. What is charged on it stays known, and counts again when it returns."""
         node = self._nodes.pop(name, None)
         if node is not None:
-            del self._rows[name]
-            self._names[node.row] = ""
+            self._rows.drop(name)
             self.learned.supply.add(node.gpus, node.has, -1)
             self.matrix.drop_row(node.row)
             self._changed(node.row)
@@ -112,11 +110,15 @@ class ClusterLedger:
         """Returns the row of each node, -1 if it does not exist. A node keeps its row as long as it exists;
         then another node may get it.
         """
-        return np.fromiter(map(self._rows.get, names, repeat(-1)), np.int32, len(names))
+        return self._rows.of(names)
+
+    def located(self, names: Sequence[str]) -> tuple[Sequence[str], Rows]:
+        """Returns the nodes that are named, in any order, and their rows; sooner if they are all nodes."""
+        return self._rows.located(names)
 
     def name(self, row: int) -> str:
         """Returns the name of the node, empty if no node has this row."""
-        return self._names[row]
+        return self._rows.name(row)
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -272,7 +274,7 @@ class ClusterLedger:
 
     def uuids(self, row: int, columns: Collection[int]) -> tuple[str, ...]:
         """Returns the UUIDs of the GPUs at these places."""
-        gpus = self._nodes[self._names[row]].gpus
+        gpus = self._nodes[self.name(row)].gpus
         return tuple(gpus[column].uuid for column in columns)
 
     def take_gained(self) -> Rows:
@@ -284,10 +286,8 @@ class ClusterLedger:
     def _row(self, name: str) -> int:
         row = self._rows.get(name)
         if row is None:
-            row = self._rows[name] = self.matrix.add_row()
-            if row == len(self._names):
-                self._names.append(name)
-            self._names[row] = name
+            row = self.matrix.add_row()
+            self._rows.add(name, row)
         return row
 
     def _room(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -312,11 +312,11 @@ class ClusterLedger:
 
     def _read(self, row: int) -> tuple[Sequence[Room], Spare]:
         """Returns what a node has free, in the order of the matrix."""
-        there = self._nodes.get(self._names[row])
+        there = self._nodes.get(self.name(row))
         if there is None:
             return (), Spare()
         rooms = [there.ledger.room_on(gpu.uuid) for gpu in there.gpus]
-        return rooms, self.spare(self._names[row])
+        return rooms, self.spare(self.name(row))
 
     def _set_has(self, name: str, node: _Node, has: Spare) -> None:
         self.learned.supply.add(node.gpus, node.has, -1)

@@ -98,7 +98,7 @@ class Learned:
     def _differs(self, taught: Supply) -> bool:
         """Reports whether the cluster is another one by now."""
         now, then = self.supply, taught
-        amounts = (now.bytes, then.bytes), (now.cpu, then.cpu), (now.memory, then.memory)
-        return now.cards.keys() != then.cards.keys() or any(
-            _MUCH * abs(has - had) > had for has, had in amounts
-        )
+        if now.cards.keys() != then.cards.keys():
+            return True
+        has, had = (now.bytes, now.cpu, now.memory), (then.bytes, then.cpu, then.memory)
+        return has != had and any(_MUCH * abs(a - b) > b for a, b in zip(has, had, strict=True))

@@ -61,7 +61,7 @@ class RowCache(Generic[K, T]):
         if answer is None:
             answer = _Answer(self._ask(kind, self.rows), len(self._changes))
         elif answer.seen < len(self._changes):
-            places = np.unique(np.array(self._changes[answer.seen :], np.intp))
+            places = np.array(sorted(set(self._changes[answer.seen :])), np.intp)
             answer.values[places] = self._ask(kind, self.rows[places])
             answer.seen = len(self._changes)
         self._answers[kind] = answer

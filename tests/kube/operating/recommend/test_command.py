@@ -6,12 +6,12 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 import yaml
 from advice.backfilled import WEB, Backfilled
 from kube.operating import clusters
@@ -33,17 +33,8 @@ def backfilled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backfilled]
 
 
 def ask(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [
-        sys.executable,
-        "-m",
-        "cotenant.cli.main",
-        "recommend",
-        "--kubeconfig",
-        str(kubeconfig),
-        *arguments,
-    ]
     environ = {**os.environ, "HOME": str(kubeconfig.parent), "TZ": "UTC"}
-    return subprocess.run(words, env=environ, capture_output=True, text=True, check=False)
+    return warm.run(["recommend", "--kubeconfig", kubeconfig, *arguments], env=environ)
 
 
 async def test_in_a_cluster(control_plane, first, client, namespace, backfilled: Backfilled) -> None:
