@@ -277,7 +277,9 @@ def test_the_unit_of_memory_makes_no_difference(gpus: list[GPU], demand: Demand,
     by_larger, by_same = taken(larger, scaled), taken(same, demand)
     if by_larger == by_same:
         return
-    assert by_larger is not None and by_same is not None and demand.placement == "frag" and demand.count == 1
+    assert by_larger is not None
+    assert by_same is not None
+    assert (demand.placement, demand.count) == ("frag", 1)
     assert (
         abs(cost(same, demand, *by_larger) - cost(same, demand, *by_same)) <= 2
     )  # each is rounded to a byte

@@ -24,7 +24,7 @@ from cotenant.core.refusal import (
 )
 from cotenant.core.seen_pods import SeenPods
 
-__all__ = ["POLICIES", "choose", "impossible", "place", "why_not"]
+__all__ = ["POLICIES", "choose", "impossible", "lost_by", "place", "why_not"]
 
 Key = tuple[float, ...]
 Policy = Callable[[Sequence[Room], Demand, Outlook, Sequence[int]], int]
@@ -102,25 +102,45 @@ def _spread(rooms: Sequence[Room], demand: Demand, _outlook: Outlook, fit: Seque
     return min(fit, key=lambda at: (-rooms[at].free, _best_fit(rooms[at], demand), at))
 
 
+def lost_by(
+    rooms: Sequence[Room], demand: Demand, outlook: Outlook, closed: Collection[str] = ()
+) -> int | None:
+    """Returns what is lost on the machine once a part of one card is where `frag` puts it, as
+    `Outlook.lost_after` measures it; None if it fits nowhere.
+    """
+    fit = [at for at, room in enumerate(rooms) if room.gpu.uuid not in closed and room.fits(demand)]
+    best = _best_cards(rooms, demand, outlook, _first_of_alike(rooms, fit))
+    return min((_lost(rooms, demand, outlook, at) for at in best), default=None)
+
+
 def _frag(rooms: Sequence[Room], demand: Demand, outlook: Outlook, fit: Sequence[int]) -> int:
     """Several parts and whole cards go where least is left. A part of one card goes to the GPU in use where
     least is lost, or to an unused one if that loses less on the whole.
     """
     if demand.memory is None or demand.count > 1:
         return _binpack(rooms, demand, outlook, fit)
+    best = _best_cards(rooms, demand, outlook, fit)
+    return best[0] if len(best) == 1 else min(best, key=lambda at: _lost(rooms, demand, outlook, at))
+
+
+def _best_cards(
+    rooms: Sequence[Room], demand: Demand, outlook: Outlook, fit: Sequence[int]
+) -> tuple[int, ...]:
+    """Returns the card in use where a part of one card loses least, and the unused one, if there are such."""
 
     def on_card(at: int) -> tuple[int, int]:
         room, size = rooms[at], rooms[at].gpu.memory
         need, card = demand.per_card(size), outlook.loss.card(size)
         return card.used(room.free - need) - card.of(room) + outlook.reserve(room.gpu, need), at
 
-    def on_node(at: int) -> int:
-        after = rooms[at].after(_share(rooms[at], demand))
-        return outlook.lost_after(rooms, [*rooms[:at], after, *rooms[at + 1 :]])
-
     groups = ([at for at in fit if rooms[at].unused is unused] for unused in (False, True))
-    best = [min(group, key=on_card) for group in groups if group]
-    return best[0] if len(best) == 1 else min(best, key=on_node)
+    return tuple(min(group, key=on_card) for group in groups if group)
+
+
+def _lost(rooms: Sequence[Room], demand: Demand, outlook: Outlook, at: int) -> int:
+    """Returns what is lost on the machine once the part is on this card."""
+    after = rooms[at].after(_share(rooms[at], demand))
+    return outlook.lost_after(rooms, [*rooms[:at], after, *rooms[at + 1 :]])
 
 
 POLICIES: dict[str, Policy] = {"frag": _frag, "binpack": _binpack, "spread": _spread}

@@ -47,7 +47,7 @@ class ClusterLedger:
         self.matrix = Matrix()
         self.learned = Learned(self.matrix, Supply(), self._read)
         """What the policy `frag` judges placements by."""
-        self.costs = KeptCosts(self.matrix, self.learned)
+        self.costs = KeptCosts(self.matrix, self.learned, self._read)
         """What nodes cost pods by that policy now."""
         self._rows = NodeRows()
         self._nodes: dict[str, _Node] = {}

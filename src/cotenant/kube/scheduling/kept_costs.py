@@ -1,18 +1,22 @@
 """Keeps what each node costs a kind of pod by the policy `frag`, and updates it where a node has changed.
 
 Most pods ask for what pods before them did, and each of those changed one node. So a decision about thousands
-of nodes measures the few that changed since the last pod of its kind.
+of nodes measures the few that changed since the last pod of its kind. For these few, the core's plain functions
+take a third of the time of numpy's on short rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cotenant.core.demand import Demand
-from cotenant.core.loss import Requests
-from cotenant.kube.scheduling.learned import Learned
+from cotenant.core.loss import Outlook, Requests
+from cotenant.core.placement import lost_by
+from cotenant.kube.scheduling.kinds import NOWHERE
+from cotenant.kube.scheduling.learned import Learned, ReadNode
 from cotenant.kube.scheduling.loss_tables import LossTables, NodeLosses, SpareRows
 from cotenant.kube.scheduling.matrix import Bools, Bytes, Matrix, Own, Rows, Window, open_cards
 from cotenant.kube.scheduling.policy import costs
@@ -20,6 +24,8 @@ from cotenant.kube.scheduling.row_cache import RowCache
 
 _AT_A_TIME = 2048
 """Nodes that are measured at once: what is worked out for them stays in the processor's cache."""
+_ONE_BY_ONE = 6
+"""Nodes that are measured one by one, if the pod asks for a part of one card."""
 _KINDS = 64
 """Kinds of pods for which costs are kept."""
 
@@ -63,8 +69,8 @@ def costs_at(
 class KeptCosts:
     """The costs of all rows of a ledger's matrix, by kind of pod."""
 
-    def __init__(self, matrix: Matrix, learned: Learned) -> None:
-        self._matrix, self._learned = matrix, learned
+    def __init__(self, matrix: Matrix, learned: Learned, read: ReadNode) -> None:
+        self._matrix, self._learned, self._read = matrix, learned, read
         self._tables: LossTables | None = None
         self._cache: RowCache[AskingKind, np.int64] | None = None
 
@@ -86,6 +92,25 @@ class KeptCosts:
     def _measure(self, kind: AskingKind, rows: Rows) -> Bytes:
         """Of most rows, all are measured: they need not be copied."""
         every, losses = self._matrix.free.shape[1], self._learned.losses()
+        if len(rows) <= _ONE_BY_ONE and _is_one_part(kind.demands):
+            lost = losses.lost
+            return np.array([self._measure_one(kind, row, int(lost[row])) for row in rows.tolist()], np.int64)
         if 2 * len(rows) <= every:
             return costs_at(self._matrix, self._learned.tables, kind, rows, losses)
         return costs_at(self._matrix, self._learned.tables, kind, range(every), losses).take(rows)
+
+    def _measure_one(self, kind: AskingKind, row: int, lost: int) -> int:
+        """Returns the cost of a node of which so much is lost already."""
+        rooms, spare = self._read(row)
+        held = self._matrix.held[:, row].tolist()
+        closed = (
+            [room.gpu.uuid for room, holds in zip(rooms, held, strict=False) if holds] if any(held) else ()
+        )
+        after = spare.less(kind.requests.cpu, kind.requests.memory)
+        outlook = Outlook(self._learned.loss, spare, after, kind.reserved)
+        lost_then = lost_by(rooms, kind.demands[0], outlook, closed)
+        return NOWHERE if lost_then is None else lost_then - lost
+
+
+def _is_one_part(demands: Sequence[Demand]) -> bool:
+    return len(demands) == 1 and demands[0].count == 1 and demands[0].memory is not None
