@@ -137,7 +137,7 @@ BENCHES = {
         "names are in the body of a call. Beside it an extender that does nothing: they take turns in a run, "
         "eleven times each with 100 nodes and five with more; the two of a turn are compared, and the median "
         "counts. With 100 nodes both cores are busy all the time, so every millisecond of CPU counts; with "
-        "more nodes kube-scheduler's own work does, and it has less of that since it is named one node alone.",
+        "more nodes kube-scheduler's own work does, and it has less of that since it is named one node.",
     ),
 }
 
